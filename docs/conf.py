@@ -71,7 +71,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "within_subsection_order": "FileNameSortKey",
 }
-warnings.filterwarnings("ignore", category=PrivacyWarning, message="These records were fitted")
+warnings.filterwarnings("ignore", category=PrivacyWarning, message="Scores of scikit-learn have")
 
 # Files outside of this folder, and their pages.
 PAGES = {

@@ -4,7 +4,6 @@ Canaries are artificial records, each on a separate axis, present or absent by t
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -21,7 +20,7 @@ from dpglm.checks import check_choice
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.whitening import DiagonalPreconditioner
-from dpglm.exceptions import PrivacyWarning, require
+from dpglm.exceptions import require
 from dpglm.losses import Loss
 from dpglm.privacy.composition import composed_delta, composed_epsilon
 from dpglm.privacy.events import Event, composed_mu, run_lengths
@@ -76,9 +75,7 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
 
 def releases_of(estimator: Any, *table: Any) -> list[RecordedRelease]:
     """Fit on a table, and return its releases."""
-    with record(estimator) as recorded, warnings.catch_warnings():
-        # The records are artificial: repeated fits reveal nothing.
-        warnings.filterwarnings("ignore", "These records were fitted", PrivacyWarning)
+    with record(estimator) as recorded:
         fitted(estimator, *table)
     return recorded.releases
 

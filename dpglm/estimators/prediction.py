@@ -1,6 +1,7 @@
 """From released coefficients to scores, classes and probabilities: nothing here sees a fit."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from functools import wraps
 from typing import Any, ClassVar, Self
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,6 +23,8 @@ from dpglm.estimators.inputs import (
     spelled,
     unlabelled_source,
 )  # fmt: skip
+from dpglm.exceptions import PrivacyWarning
+from dpglm.privacy.odometer import count_copy, warn_of_exact_scores
 from dpglm.schema.values import is_dask, validated
 from dpglm.sources.base import Source
 from dpglm.sources.dask import mapped
@@ -54,7 +58,29 @@ def _answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[A
     return list(blocks.map(np.asarray))
 
 
-class LinearPredictions(ClassifierMixin):
+class ExactScore(ClassifierMixin):
+    """A classifier that warns, once a process, of scores without noise and of fits of copies."""
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy; it has no noise: do not publish it for private records."""
+        warn_of_exact_scores(stacklevel=2)
+        return super().score(X, y, sample_weight)
+
+    def __sklearn_clone__(self) -> Any:
+        copied = super().__sklearn_clone__()
+        copied._is_copy = True
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle; one that is not fitted will be fitted in another process."""
+        state = super().__getstate__()
+        if not any(name.endswith("_") for name in state):
+            with suppress(PrivacyWarning):  # under an error filter pickling goes on
+                count_copy(stacklevel=2)
+        return state
+
+
+class LinearPredictions(ExactScore):
     """Scores, classes, and probabilities unless a parameter ``loss`` asks for another loss.
 
     They accept every input of `fit`, and ignore labels that come with the rows. Rows in blocks give
@@ -136,10 +162,15 @@ class LinearPredictions(ClassifierMixin):
         The accuracy has no noise: do not publish it for private records. Rows in blocks have no
         `sample_weight`.
         """
+        warn_of_exact_scores(stacklevel=2)
+        return self._accuracy(X, y, sample_weight)
+
+    def _accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         source = as_source(X, y)
         if source is None:
             check_is_fitted(self)
-            return super().score(X, spelled(np.asarray(y), self.classes_), sample_weight)
+            y = spelled(np.asarray(y), self.classes_)
+            return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
         if sample_weight is not None:
             raise TypeError("sample_weight is for arrays in memory, not for blocks of rows.")
         return float(
@@ -147,7 +178,7 @@ class LinearPredictions(ClassifierMixin):
         )
 
     def _hits(self, X: Any, y: np.ndarray) -> int:
-        return round(len(y) * self.score(X, y))
+        return round(len(y) * self._accuracy(X, y))
 
     def to_sklearn(self) -> Any:
         """Return a plain model of scikit-learn that predicts the same, and needs no dpglm.

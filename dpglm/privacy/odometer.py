@@ -7,20 +7,21 @@ import math
 import os
 import sqlite3
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpglm.checks import check_number
-from dpglm.exceptions import BudgetExceededError
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.events import (
     FilterEvent,
@@ -353,6 +354,7 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
     around that one keep the entry: more is recorded than was released, never less.
     """
     joint = _joint.get()
+    note_fit(estimator, stacklevel=7)
     if joint is not None:
         joint.refuse_more(ledger)
         if joint.is_charged:
@@ -413,6 +415,7 @@ class JointCharge:
     def __init__(self, ledger: PrivacyLedger, estimator: Any = None) -> None:
         self.ledger, self.estimator, self.is_charged = ledger, estimator, False
         self._blocks = _active()
+        note_fit(estimator, stacklevel=4)
         fits = (run for run in single_releases(ledger.events) if isinstance(run[0], FilterEvent))
         self._left = chain.from_iterable(repeat(event.mu, count) for event, count in fits)
 
@@ -445,6 +448,33 @@ class JointCharge:
 
 
 _joint: ContextVar[JointCharge | None] = ContextVar("joint", default=None)
+_copies, _said_once = count(1), threading.Event()
+
+
+def warn_of_exact_scores(stacklevel: int) -> None:
+    """Say once a process, but not to private work, what scikit-learn's scores and fits cost."""
+    if not _said_once.is_set() and _joint.get() is None:
+        warnings.warn(
+            "Scores of scikit-learn have no noise and are not private, and each fit of a search, "
+            "of folds or of an ensemble costs its whole epsilon. On private records use "
+            "PrivateSearchCV, private_scores and PrivateKFold; total_privacy(study, *X.shape) "
+            "states the cost.",
+            PrivacyWarning,
+            stacklevel=stacklevel + 1,
+        )
+        _said_once.set()
+
+
+def note_fit(estimator: Any, stacklevel: int) -> None:
+    """Count a fit if `count_copy` has not counted it and a meta-estimator, or `clone`, made it."""
+    if getattr(estimator, "__dict__", {}).pop("_is_copy", False) and _joint.get() is None:
+        count_copy(stacklevel + 1)
+
+
+def count_copy(stacklevel: int) -> None:
+    """Count a fit of a copy, here or in another process, and warn from the second on."""
+    if next(_copies) > 1:
+        warn_of_exact_scores(stacklevel + 1)
 
 
 @dataclass(frozen=True)

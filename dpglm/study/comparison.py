@@ -480,6 +480,7 @@ def _record(cell: dict[str, Any], estimator: BaseEstimator, X: Any, y: np.ndarra
     """Return what names a fit, with what was measured and the warnings, or with the error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", "Scores of scikit-learn have", PrivacyWarning)
         if cell["seed"] is not None:
             warnings.filterwarnings("ignore", "seeded_noise makes", PrivacyWarning)
         try:

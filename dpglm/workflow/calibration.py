@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import get_tags
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.checks import check_choice, check_number
 from dpglm.estimators.base import Budgeted
+from dpglm.estimators.prediction import ExactScore
 from dpglm.exceptions import UtilityWarning
 from dpglm.schema.table import positive_place
 from dpglm.workflow.releases import (
@@ -30,7 +31,7 @@ from dpglm.workflow.releases import (
 )
 
 
-class _OnNoisyTable(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """A fitted classifier of two classes, changed by what one noisy table says of its scores.
 
     In subclasses ``_check`` refuses a bad parameter, and ``_learn`` returns what follows from the

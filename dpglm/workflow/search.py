@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import utils
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.pipeline import Pipeline
@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
 from dpglm.estimators.plan import ledger_of
+from dpglm.estimators.prediction import ExactScore
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ChoiceEvent, FilterEvent
@@ -107,7 +108,7 @@ def _of_best(name: str, returned: str) -> Any:
 
 
 @dataclass(eq=False, repr=False)
-class PrivateSearchCV(Budgeted, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
     Every setting is fitted with a small part of the budget, and one is chosen by a noisy number of
