@@ -5,7 +5,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import get_args
 
@@ -202,8 +201,6 @@ def test_sources_without_a_ledger_and_files_of_another_kind_are_refused(tmp_path
     report = PrivacyReport(ledger(GaussianEvent(3.0)))
     with pytest.raises(ValueError, match="must end in one of"):
         report.save(tmp_path / "report.pdf")
-    with pytest.raises(ValueError, match=r"\['colour'\] are no fields of an entry"):
-        report.to_registry(colour="blue")
     for text in ("[1, 2]", '{"version": 1}', '{"ledger": 3}'):
         (tmp_path / "table.json").write_text(text)
         with pytest.raises(ValueError, match="nor a ledger as JSON: it has no ledger"):
@@ -231,47 +228,6 @@ def test_the_command_adds_ledgers_takes_the_total_and_writes_by_the_name(study, 
     with pytest.raises(SystemExit):
         main(["report", str(tmp_path / "none.json")])
     assert "No such file" in capsys.readouterr().err
-
-
-# The form of entries of autumn 2026, as far as entries and their tests are public.
-FORM = json.loads((Path(__file__).parent / "data" / "registry.json").read_text())
-NO_TEXT = {"data_curators": list, "registry_authors": list, "privacy_parameters": dict, "tier": int}
-
-
-def faults(entry):
-    """Return what an entry has that the form does not allow, or lacks."""
-    found = [name for name in entry if name not in ("url_slug", "deployment")]
-    allowed = FORM["allowed"]
-    for part, content in entry["deployment"].items():
-        required = FORM["required"].get(part, [])
-        known = required + FORM["optional"].get(part, [])
-        found += [f"{part}.{name}" for name in content if name not in known]
-        found += [f"{part}.{name}" for name in required if name not in content]
-        found += [n for n, v in content.items() if n in allowed and v not in allowed[n]]
-        found += [n for n, v in content.items() if not isinstance(v, NO_TEXT.get(n, str))]
-    try:
-        date.fromisoformat(entry["deployment"]["basic"]["publication_date"])
-    except ValueError:
-        found.append("publication_date")
-    return found
-
-
-def test_the_entry_of_the_registry_has_its_form_and_states_the_total(study, tmp_path):
-    model, _, odometer = study
-    report = PrivacyReport(model, odometer=odometer)
-    assert faults(report.to_registry()) == ["publication_date"], "only a curator knows it"
-    entry = report.to_registry("scores-2026", name="Scores", publication_date="2026-11-22")
-    assert faults(entry) == [] and entry["deployment"]["basic"]["name"] == "Scores"
-    stated = entry["deployment"]["privacy_loss"]["privacy_parameters"]
-    assert stated == {"epsilon": 2.0, "delta": 1e-3}
-    alone = PrivacyReport(model).to_registry()["deployment"]["privacy_loss"]
-    assert alone["privacy_parameters"]["epsilon"] == pytest.approx(1.0)
-    main(["report", str(odometer.path), "--registry", str(tmp_path / "entry.json"),
-          "--output", str(tmp_path / "r.md")])  # fmt: skip
-    assert faults(json.loads((tmp_path / "entry.json").read_text())) == ["publication_date"]
-    entry["deployment"]["basic"]["surprise"] = entry["deployment"]["implementation"].pop("tier", 1)
-    entry["deployment"]["deployment_model"]["model_name"] = "Central-ish"
-    assert faults(entry) == ["basic.surprise", "surprise", "model_name"]
 
 
 @pytest.mark.slow

@@ -619,7 +619,6 @@ _REPORT = [
     ("files", "of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), a model or a report",
      "FILE", plain_path, ...),
     ("--output", "ends in .html, .json or .md, which is the format", "FILE", _output),
-    ("--registry", "draft an entry of the registry of deployments", "FILE.json", _output),
 ]  # fmt: skip
 
 
@@ -633,9 +632,6 @@ def _report(arguments: argparse.Namespace) -> int:
         report.save(arguments.output)
     else:
         print(report.to_markdown(), end="")
-    if arguments.registry is not None:
-        entry = json.dumps(report.to_registry(), indent=2)
-        arguments.registry.write_text(f"{entry}\n", encoding="utf-8")
     return 0
 
 

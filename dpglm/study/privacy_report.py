@@ -25,7 +25,6 @@ from dpglm.privacy.ledger import (
     rounded_up,
 )
 from dpglm.privacy.odometer import FILE_START, OdometerRecord, PrivacyOdometer, public_parameters
-from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.study.comparison import one_line, strict_json
 from dpglm.study.plots import display_of
@@ -217,55 +216,6 @@ class PrivacyReport:
         if suffix not in formats:
             raise ValueError(f"{path} must end in one of {', '.join(formats)}.")
         path.write_text(formats[suffix](), encoding="utf-8")
-
-    def to_registry(self, url_slug: str = FILL_IN, **basic: Any) -> dict[str, Any]:
-        """Return a draft of an entry of the registry of differential privacy deployments.
-
-        Parameters
-        ----------
-        url_slug : str, optional
-        **basic : str
-            What only its curator knows, ``"FILL IN"`` if absent: ``name``, ``data_curators``,
-            ``description``, ``intended_use``, ``data_product_region``, ``publication_date``.
-
-        Returns
-        -------
-        dict
-            Of the fields that entries of autumn 2026 have; written as JSON it is YAML as well.
-            The total is stated where there is an odometer.
-
-        Notes
-        -----
-        The registry's schema still changes, and its own tests decide: docs/nist_800_226.md.
-        """
-        stated, number = self.total or self.ledger, len(self.fits)
-        guarantee = _guarantee(stated)
-        mu = "" if guarantee["mu"] is None else f" mu={rounded_up(guarantee['mu'])} (Gaussian DP)."
-        values = {
-            "unit": guarantee["unit"],
-            "meaning": guarantee["meaning"],
-            "asserted": " ".join(self._boxes()),
-            "scope": "all recorded fits and scores" if self.total else "this release alone",
-            "statement": f"{mu} {stated}",
-            "number": "Many releases" if number > 1 else "One release",
-            "mechanisms": "; ".join(
-                f"{event['count']} x {RELEASES[event['kind']]}" for event in self._releases()
-            ),
-            "libraries": ", ".join(" ".join(package) for package in versions().items()),
-        }
-        # Inside of the quotes of the template.
-        texts = {name: json.dumps(text)[1:-1] for name, text in values.items()}
-        entry = json.loads(Template(_template("registry.json")).substitute(texts))
-        deployment = entry["deployment"]
-        known = set(deployment["basic"]) - {"data_product_type"}
-        if set(basic) - known:
-            wrong = sorted(set(basic) - known)
-            raise ValueError(f"{wrong} are no fields of an entry; it has {sorted(known)}.")
-        deployment["basic"] |= basic
-        deployment["privacy_loss"]["privacy_parameters"] = {
-            name: float(rounded_up(guarantee[name])) for name in ("epsilon", "delta")
-        }
-        return entry | {"url_slug": url_slug}
 
     @property
     def title(self) -> str:
