@@ -1,11 +1,14 @@
 """Differentially private linear classifiers for scikit-learn."""
 
+from importlib import import_module
+from typing import Any
+
 from dpglm.calculator import PrivacyCalculator
 from dpglm.datasets import make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
-from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning
+from dpglm.exceptions import NAMES, BudgetExceededError, PrivacyWarning, UtilityWarning
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
@@ -48,3 +51,28 @@ __all__ = [
     "seeded_noise",
     "total_privacy",
 ]  # fmt: skip
+
+_SUBMODULES = (
+    "schema",
+    "workflow",
+    "study",
+    "baselines",
+    "schedules",
+    "audit",
+    "sources",
+    "datasets",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a submodule, or say where a name is, or what there is instead of it."""
+    if name in _SUBMODULES:
+        return import_module(f"dpglm.{name}")
+    instead = NAMES.get(name, "")
+    if not instead and not name.startswith("_"):
+        faces = (import_module(f"dpglm.{face}") for face in _SUBMODULES)
+        instead = next((f"{face.__name__}.{name}" for face in faces if name in face.__all__), "")
+    if instead:
+        # Of an AttributeError, ``from dpglm import ...`` would not show the text.
+        raise ImportError(f"dpglm has no {name!r}: use {instead}.")
+    raise AttributeError(f"module 'dpglm' has no attribute {name!r}")

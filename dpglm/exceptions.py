@@ -1,6 +1,10 @@
-"""Warnings and errors of the package."""
+"""Warnings and errors of the package, and what it says to habits from other libraries."""
 
+from collections.abc import Callable, Iterable
+from functools import update_wrapper
 from importlib import import_module
+from inspect import signature
+from types import MethodType
 from typing import Any
 
 __all__ = ["BudgetExceededError", "PrivacyWarning", "UtilityWarning"]
@@ -31,3 +35,128 @@ ADVICE_ON_MISSING_VALUES = (
     "Put a public constant in the place of such values, or let missing= of a Schema's columns say "
     "what they are: means of a column, and rows that are dropped, would tell of records."
 )
+
+_ALL_IN_ADVANCE = "how long a run is must not depend on the records: max_iter fixes it in advance"
+_NO_FOLDS = "a private search has no folds, each of which would cost as much as one more candidate"
+PARAMETERS = {
+    "C": "the penalty is alpha, as 1 / (n_samples * C) with a public n_samples",
+    "bounds": "the bounds of columns stand in a Schema or a PublicBoundsScaler",
+    "cv": _NO_FOLDS,
+    "data_norm": "the bound on row norms is max_row_norm",
+    "early_stopping": _ALL_IN_ADVANCE,
+    "l1_ratio": "the penalty is L2, of size alpha",
+    "max_grad_norm": "the clipping norm is clip_schedule",
+    "multi_class": "the loss decides: softmax for the logistic one, one-vs-rest for hinges",
+    "n_jobs": "threads share the rows by themselves, as many as NUMBA_NUM_THREADS says",
+    "penalty": "the penalty is L2, of size alpha; alpha=0 is none",
+    "probability": "calibrate the scores with dpglm.workflow.PrivateCalibratedClassifier",
+    "random_state": "noise that can be repeated protects nobody; for tests use dpglm.seeded_noise",
+    "refit": "the last fit is part of a private search",
+    "scoring": "a private search compares numbers of right predictions",
+    "solver": "each solver is a class: see DPAGDClassifier and dpglm.baselines",
+    "tol": _ALL_IN_ADVANCE,
+    "verbose": "a fit prints nothing; trace_ has its releases, and set_callbacks follows it",
+    "warm_start": "each fit is charged in full: fit once, with max_iter",
+} | dict.fromkeys(
+    ("accountant", "odometer"), "fit inside of a dpglm.PrivacyOdometer, which has the total"
+)
+"""What there is instead of parameters that other libraries have."""
+
+NAMES = {
+    "CalibratedClassifierCV": "dpglm.workflow.PrivateCalibratedClassifier",
+    "LogisticRegression": "DPLogisticRegression",
+    "PrivacyEngine": "DPLogisticRegression, which needs no loop",
+    "SGDClassifier": "DPLogisticRegression, which takes sampling_rate, or DPLinearSVM",
+    "TunedThresholdClassifierCV": "dpglm.workflow.PrivateThresholdClassifier",
+    "classification_report": "private_scores",
+    "cross_val_score": "dpglm.workflow.make_private_scorer and PrivateKFold",
+    "privacy_of": "total_privacy",
+    "train_test_split": "private_train_test_split",
+} | {
+    name: instead
+    for names, instead in (
+        ("LinearSVC SVC LinearSVM", "DPLinearSVM"),
+        ("GridSearchCV RandomizedSearchCV HalvingGridSearchCV", "PrivateSearchCV"),
+        ("StandardScaler MinMaxScaler MaxAbsScaler RobustScaler", "PublicBoundsScaler or a Schema"),
+        ("ColumnTransformer OneHotEncoder OrdinalEncoder KBinsDiscretizer", "Schema.transformer"),
+        ("KFold StratifiedKFold GroupKFold", "dpglm.workflow.PrivateKFold"),
+        ("BudgetAccountant PrivacyAccountant RDPAccountant PLDAccountant", "PrivacyOdometer"),
+        ("accuracy_score roc_auc_score log_loss confusion_matrix", "private_scores"),
+    )
+    for name in names.split()
+}  # fmt: skip
+"""What this package has instead of names that users of other libraries look for in it."""
+
+
+class Offered:
+    """A method of the objects that pass a check; the others say what there is instead."""
+
+    def __init__(self, instead: str, has: Callable[[Any], bool] | None = None) -> None:
+        self.instead, self.has, self.method = instead, has, None
+
+    def __call__(self, method: Callable) -> "Offered":
+        update_wrapper(self, method)
+        self.method = method
+        return self
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self.method or self
+        if self.has is None or not self.has(instance):
+            raise AttributeError(
+                f"{type(instance).__name__} has no {self.name}: {self.instead}.",
+                name=self.name,
+                obj=instance,
+            )
+        return MethodType(self.method, instance)
+
+
+class KnownParameters:
+    """An estimator that says what there is instead of parameters that other libraries have."""
+
+    best_score_ = Offered("no score was released; private_scores states one, for a price")
+    partial_fit = Offered("each fit is charged in full; give fit all rows, or blocks of them")
+
+    def __new__(cls, *values: Any, **named: Any) -> Any:
+        """Refuse arguments that the constructor does not have."""
+        try:
+            signature(cls.__init__).bind(None, *values, **named)
+        except TypeError as error:
+            known = [*signature(cls.__init__).parameters][1:]
+            advice = advice_on(cls.__name__, known, named)
+            if not advice and "too many positional" in str(error):
+                advice = f"{cls.__name__} takes parameters by name: {known[0]}=... is the first."
+            if advice:
+                raise TypeError(advice) from None
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, as scikit-learn's estimators do.
+
+        Parameters
+        ----------
+        **params
+            Those of nested objects as ``<name>__<parameter>``.
+
+        Returns
+        -------
+        self
+        """
+        known = self.get_params(deep=False)
+        outer = dict.fromkeys(name.partition("__")[0] for name in params)
+        if advice := advice_on(type(self).__name__, known, outer):
+            raise ValueError(advice)
+        return super().set_params(**params)
+
+
+def advice_on(name: str, known: Iterable[str], given: Iterable[str]) -> str:
+    """Return what to say of the first parameter that is given and not known, or nothing."""
+    known = [*known]
+    for unknown in given:
+        if unknown not in known:
+            instead = PARAMETERS.get(unknown) or f"its parameters are {', '.join(known)}"
+            return f"Invalid parameter {unknown!r} for {name}: {instead}."
+    return ""

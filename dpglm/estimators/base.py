@@ -18,6 +18,7 @@ from dpglm.estimators.inputs import Table, training_data
 from dpglm.estimators.plan import Plan
 from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import Coordinates
+from dpglm.exceptions import KnownParameters
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import warn_of_delta, warn_of_seed
@@ -32,7 +33,7 @@ _DIVERGED = 1e30
 LARGEST_PENALTY = 1e12
 
 
-class Budgeted:
+class Budgeted(KnownParameters):
     """An object that spends a budget: epsilon, delta, a neighbouring relation, an estimate of n."""
 
     def _budget(self) -> PrivacyBudget:

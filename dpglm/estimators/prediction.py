@@ -12,7 +12,6 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.estimators.inputs import (
@@ -23,7 +22,7 @@ from dpglm.estimators.inputs import (
     spelled,
     unlabelled_source,
 )  # fmt: skip
-from dpglm.exceptions import PrivacyWarning
+from dpglm.exceptions import Offered, PrivacyWarning
 from dpglm.privacy.odometer import count_copy, warn_of_exact_scores
 from dpglm.schema.values import is_dask, validated
 from dpglm.sources.base import Source
@@ -32,6 +31,15 @@ from dpglm.sources.dask import mapped
 
 def _is_logistic(estimator: Any) -> bool:
     return getattr(estimator, "loss", "logistic") == "logistic"
+
+
+def _with_logistic_loss(method: Callable) -> Offered:
+    """Let a method be that of estimators with the logistic loss."""
+    return Offered(
+        "hinge losses have no probabilities; calibrate the scores with "
+        "dpglm.workflow.PrivateCalibratedClassifier, or fit DPLogisticRegression",
+        _is_logistic,
+    )(method)
 
 
 def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
@@ -139,7 +147,7 @@ class LinearPredictions(ExactScore):
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index]
 
-    @available_if(_is_logistic)
+    @_with_logistic_loss
     @_by_blocks
     def predict_proba(self, X: Table) -> np.ndarray:
         """Return probabilities (n_samples, n_classes), in the order of ``classes_``.
@@ -148,7 +156,7 @@ class LinearPredictions(ExactScore):
         """
         return softmax(self._logits(X), axis=1)
 
-    @available_if(_is_logistic)
+    @_with_logistic_loss
     @_by_blocks
     def predict_log_proba(self, X: Table) -> np.ndarray:
         """Return the logarithm of `predict_proba`, finite where that rounds to 0."""
