@@ -49,7 +49,7 @@ def test_dayone_parameters_of_other_libraries_are_answered_by_what_there_is(esti
 def test_dayone_the_same_is_said_in_grids_and_pipelines():
     X, y = np.eye(10), [0, 1] * 5
     for search in (GridSearchCV, PrivateSearchCV):
-        with pytest.raises(ValueError, match="Invalid parameter 'C' .* alpha, as 1 / "):
+        with pytest.raises(ValueError, match=r"Invalid parameter 'C' .* alpha, as 1 / "):
             search(DPLogisticRegression(), {"C": [1.0]}).fit(X, y)
     with pytest.raises(ValueError, match="'tol' for DPLinearSVM: how long a run is"):
         make_pipeline(DPLinearSVM()).set_params(dplinearsvm__tol=1e-3)
