@@ -531,6 +531,7 @@ def test_the_iterations_get_what_the_moment_leaves(accountant, share, changes):
     first = (1 - share) * plan.capacity / parameters["n_splits"]
     assert trace.cost[1] + trace.cost[2] == pytest.approx(first, rel=1e-9)
     assert trace.cost[2] == pytest.approx(0.3 * first, rel=1e-9)
+    assert plan.n_affordable == parameters["n_splits"]
     assert plan.ledger == model.set_params(preconditioner=None).plan(*X.shape).ledger
 
 

@@ -19,6 +19,7 @@ from problems import (
     augmented,
     clipped_sum,
     line_bounds,
+    line_terms,
     loss_for,
     magnitudes,
     nulled,
@@ -106,6 +107,18 @@ def test_kernels_and_plain_arithmetic_agree_on_any_part_of_the_rows(
         with monkeypatch.context() as patch:
             patch.setenv("DPGLM_KERNELS", "numpy")
             assert_allclose(ask(objective), compiled, atol=1e-9)
+
+
+@pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
+def test_plain_losses_along_a_line_are_those_of_the_oracle(loss, n_outputs):
+    X, target, coef, direction = problem(90, 3, n_outputs, scale=3.0)
+    weights = np.array([2.0, 0.5, 1.0, 1.5, 0.7])[: max(2, n_outputs)]
+    reference = Objective(X, target, loss, n_outputs=n_outputs, class_weight=weights).reference
+    for bound in line_bounds(n_outputs):
+        line = coef, direction, STEPS
+        expected = line_terms(augmented(X), target, loss, *line, weights=weights, **bound)
+        found = reference.line_terms(*line, **bound)
+        assert_allclose(found, expected.astype(float), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["kind"])

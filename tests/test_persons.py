@@ -138,6 +138,16 @@ def test_losses_along_a_line_are_those_of_weighted_rows(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+def test_losses_along_a_line_of_persons_are_those_of_plain_arithmetic(case):
+    objective, _, coef, direction = objective_of(case)
+    for bound in [{"loss_clip": 0.7}] + [{"clip": 0.5}] * (coef.ndim == 1):
+        line = methodcaller("line_losses", coef, direction, STEPS, **bound)
+        with np.errstate(all="ignore"):
+            plain = line(objective.reference)
+        assert_allclose(line(objective), plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_person_moves_scores_of_steps_within_the_range_that_is_charged(case):
     """Rows of one person may make a step better and worse: together they stay within one clip."""
     most = 0.0

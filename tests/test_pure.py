@@ -58,6 +58,7 @@ def test_what_is_released_has_the_spread_and_the_quantile_that_are_stated():
         drawn = np.array([mechanism.release(zeros, entropy) for _ in range(800)]) * epsilon
         assert drawn.std() == pytest.approx(box_std(size), rel=0.25)
         assert 0.015 < (np.abs(drawn) > box_quantile(size)).mean() < 0.09
+    assert box_quantile(1, 0.5) == pytest.approx(math.log(2))
 
 
 def test_what_is_released_is_on_its_grid_and_near_the_truth():

@@ -1,6 +1,7 @@
 """Poisson samples: an exact law, and sums over the sampled rows alone."""
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -253,6 +254,8 @@ def test_replacements_in_the_full_batch_are_gaussian(sampling):
     z = 3.0 * (1 if sampling == "poisson_replace_one" else 2)
     event, third = SampledGaussianEvent(1.0, z, sampling), SampledGaussianEvent(1.0, 3.0, sampling)
     assert event.loss_variance == pytest.approx(1 / 9)
+    half = replace(event, sampling_rate=0.5)
+    assert half.loss_variance == pytest.approx(math.sinh(1 / 36))
     whole = PrivacyLedger(((event, 5),), "replace_one", 1e-6)
     gaussian = PrivacyLedger(((third.full_batch, 5),), "replace_one", 1e-6)
     assert whole.epsilon() == pytest.approx(gaussian.epsilon(), rel=1e-3)

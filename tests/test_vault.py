@@ -64,6 +64,7 @@ from dpglm.privacy.vault import (
     PrivacyFilter,
     Release,
     Vault,
+    plain,
 )
 from dpglm.schedules import ExponentialDecay
 from dpglm.sums.objective import Objective
@@ -161,6 +162,7 @@ def test_a_solver_that_asks_for_anything_else_is_refused(solver):
     assert len(recorded.releases) == len(log) <= plan.n_iter
     planned = [event for event, n in plan.ledger.events for _ in range(n)]
     assert [release.event for release in log] == planned[: len(log)]
+    assert all("gradients" in release.event.purpose for release in log)
     assert (getattr(info.value, "privacy_ledger", None) == plan.ledger) == bool(log)
     assert not hasattr(model, "coef_")
 
@@ -308,6 +310,12 @@ def test_a_choice_whose_sensitivity_would_be_wrong_is_refused(direction, steps, 
 
 
 # --- What a vault shows ---
+
+
+def test_nobody_can_change_or_watch_what_a_vault_has_checked():
+    given = np.ones((2, 3)).view(np.matrix)
+    kept = plain(given, (2, 3))
+    assert type(kept) is np.ndarray and not np.shares_memory(kept, given)
 
 
 def public_objects(root):

@@ -103,7 +103,7 @@ TESTS = {
         "objective longer_in_a_basis",
         "second_moment magnitudes_are_those",
     ],
-    "kernels/line_search": ["small_problems", "kernels", "persons losses_along"],
+    "kernels/line_search": ["small_problems", "kernels", "persons losses_along or beyond_its_part"],
     "kernels/arithmetic": ["kernels exp or log", "compilation", "small_problems"],
     "kernels/vectors": ["kernels not threads and not chunk", "small_problems"],
     "kernels/__init__": ["kernels", "compilation", "objective"],
