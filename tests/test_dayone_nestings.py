@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -26,9 +27,11 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 
 from dpglm import (
+    BudgetExceededError,
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
+    PrivacyOdometer,
     PrivacyWarning,
     PrivateSearchCV,
     PublicBoundsScaler,
@@ -36,6 +39,8 @@ from dpglm import (
 )
 from dpglm.baselines import MajorityClassifier, ObjectivePerturbation, PrivGene
 from dpglm.privacy import odometer
+from dpglm.privacy.odometer import SPENT
+from dpglm.privacy.vault import Vault
 from dpglm.workflow import PrivateCalibratedClassifier, PrivateThresholdClassifier
 
 RNG = np.random.default_rng(0)
@@ -141,3 +146,38 @@ def test_dayone_private_work_is_done_without_this_warning():
     assert told(private) == 0
     with warnings.catch_warnings(action="ignore", category=PrivacyWarning):
         assert math.isfinite(cross_val_score(MODEL, X, Y, cv=FOLDS).mean())
+
+
+INTERRUPTED = [
+    lambda: clone(MODEL).fit(X, Y),
+    lambda: DPAGDClassifier(classes=[0, 1], max_iter=2, delta=1e-3).fit(X, Y),
+    lambda: MajorityClassifier(classes=[0, 1], delta=1e-3).fit(X, Y),
+    lambda: clone(SEARCH).fit(X, Y),
+    lambda: private_scores(FITTED, X, Y, epsilon=1.0, delta=1e-3),
+    lambda: PrivateThresholdClassifier(FITTED, epsilon=1.0, delta=1e-3).fit(X, Y),
+    lambda: GridSearchCV(MODEL, {}, cv=FOLDS).fit(X, Y),
+]
+
+
+@pytest.mark.parametrize("run", INTERRUPTED)
+def test_dayone_an_interrupt_says_what_was_spent_and_what_is_left(run, tmp_path, monkeypatch):
+    release = Vault._release
+
+    def interrupt(*given, **more):
+        release(*given, **more)
+        raise KeyboardInterrupt
+
+    with PrivacyOdometer(tmp_path / "study.db", epsilon=3.0) as study:
+        monkeypatch.setattr(Vault, "_release", interrupt)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            run()
+        monkeypatch.undo()
+        spent, left = stopped.value.__notes__
+        assert spent.startswith(SPENT) and "epsilon=1 at delta=0.001" in spent
+        assert str(study.path) in left
+        # What is said to be left is left, in a refusal as well.
+        with pytest.raises(BudgetExceededError, match=r"epsilon=\S+ is left") as refused:
+            DPLogisticRegression(classes=[0, 1], epsilon=2.9).fit(X, Y)
+        said = [re.search("epsilon=([0-9.]+) is left", str(e)) for e in (left, refused.value)]
+        assert said[0][1] == said[1][1] and float(said[0][1]) > 0.99 * study.remaining()
+        DPLogisticRegression(classes=[0, 1], epsilon=float(said[0][1])).fit(X, Y)

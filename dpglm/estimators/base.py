@@ -23,7 +23,7 @@ from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import warn_of_delta, warn_of_seed
 from dpglm.privacy.noise import entropy_source, noise_seed
-from dpglm.privacy.odometer import charge_odometers
+from dpglm.privacy.odometer import charge_odometers, state_cost
 from dpglm.privacy.vault import Vault, gradient_sums
 from dpglm.schedules import PublicMetadata
 
@@ -204,7 +204,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
         except BaseException as error:
             # Also an interrupt after the end. An error may have the ledger of another fit.
             if training and (vault.has_drawn or not plan.ledger.protects):
-                error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
+                state_cost(error, plan.ledger)
             self._forget()
             raise
         return self

@@ -37,6 +37,7 @@ from dpglm.schema.table import plain_path
 
 FILE_START = b"SQLite format 3\0"
 _VARIABLE = "DPGLM_ODOMETER"
+SPENT = "Noise was drawn, and the whole plan counts as spent"
 # "dpgl" in ASCII.
 _APPLICATION, _VERSION = 0x6470676C, 1
 # In seconds, for the lock of a file.
@@ -247,15 +248,7 @@ class PrivacyOdometer:
         delta : float, default=None
             The delta of that fit; by default the delta of the limit.
         """
-        total = self._total()
-        if total.epsilon is None or math.isinf(total.epsilon):
-            return math.inf
-        low, high = 0.0, gdp_mu(total.epsilon, total.delta)
-        while high - low > 1e-7 * high:
-            mu = (low + high) / 2
-            admitted = total.admits([(GaussianEvent(1 / mu), 1)], self._part)
-            low, high = (mu, high) if admitted else (low, mu)
-        return gdp_epsilon(low, total.delta if delta is None else delta)
+        return self._total().remaining(self._part, delta)
 
     def part(self, name: str) -> "PrivacyOdometer":
         """Return the odometer of a part of the records that shares none with any other part.
@@ -369,6 +362,22 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
         _charge(own, OdometerRecord(ledger, _now(), own[-1].label, part, name, parameters))
     if joint is not None:
         joint.is_charged = True
+
+
+def state_cost(error: BaseException, ledger: PrivacyLedger) -> None:
+    """Give an error after a draw of noise its cost, and notes of that and of what is left."""
+    error.privacy_ledger = ledger  # type: ignore[attr-defined]
+    joint = _joint.get()
+    if joint is not None and joint.ledger is not ledger:
+        return  # The error leaves the whole search, which has the whole cost.
+    spent = f"epsilon={rounded_up(ledger.epsilon())} at delta={ledger.reporting_delta:g}"
+    error.add_note(f"{SPENT}: {spent} under {ledger.neighboring_relation}.")
+    with suppress(OSError, ValueError):
+        for block in _active():
+            with _opened(Path(block.path), writing=False) as file:
+                total = file.total(block.given)
+            if total.epsilon is not None:
+                error.add_note(f"Of the limit in {block.path}, {total.left()}.")
 
 
 def public_parameters(estimator: Any) -> dict[str, Any]:
@@ -529,6 +538,27 @@ class _Total:
         slack = 1 if self.is_filter else 1 + 1e-9
         return self.epsilon is None or self.used(more, part) <= self.epsilon * slack
 
+    def remaining(self, part: str | None = None, delta: float | None = None) -> float:
+        """Return the largest epsilon of one more fit to this part, rounded down."""
+        if self.epsilon is None or math.isinf(self.epsilon):
+            return math.inf
+        low, high = 0.0, gdp_mu(self.epsilon, self.delta)
+        while high - low > 1e-7 * high:
+            mu = (low + high) / 2
+            admitted = self.admits([(GaussianEvent(1 / mu), 1)], part)
+            low, high = (mu, high) if admitted else (low, mu)
+        return gdp_epsilon(low, self.delta if delta is None else delta)
+
+    def left(self, part: str | None = None) -> str:
+        """Say what is left, with four digits that are never above it, unless that takes long."""
+        if not self.is_filter:
+            return "what is left is odometer.remaining()"
+        left = self.remaining(part)
+        text = f"{left:.4g}"
+        if float(text) > left:
+            text = f"{float(text) - 10.0 ** (math.floor(math.log10(left)) - 3):.4g}"
+        return f"epsilon={text} is left for one more fit"
+
     def refuse_beyond_limit(self, path: str, entry: OdometerRecord) -> None:
         """Refuse an entry beyond the limit, and say how much is used."""
         more, part = entry.ledger.events, entry.part
@@ -544,7 +574,7 @@ class _Total:
             f"This would bring the total{'' if part is None else f' about part {part!r}'} to "
             f"epsilon={rounded_up(self.used(more, part))} at delta={self.delta:g}, beyond the "
             f"limit of {self.epsilon:g}: {rounded_up(used)} is used, as {path} records. Nothing "
-            f"was released; lower epsilon or stop.{pure}"
+            f"was released; {self.left(part)}.{pure}"
         )
 
 

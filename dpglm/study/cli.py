@@ -68,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = arguments.run(arguments)
         sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("Interrupted.", *getattr(stop, "__notes__", []), file=sys.stderr)
         return 130
     except BrokenPipeError:
         # As in ``dpglm plan ... | head -1``. Python would try to write the rest when it ends.
@@ -78,10 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ArithmeticError as problem:
         arguments.parser.error(f"these numbers are too extreme to be accounted for ({problem})")
     except (ValueError, OSError, ImportError) as problem:
-        ledger = getattr(problem, "privacy_ledger", None)
-        spent = "" if ledger is None else f" This was spent: {ledger}"
-        about = getattr(problem, "__notes__", [])
-        arguments.parser.error(": ".join([*about, f"{problem}{spent}"]))
+        notes = getattr(problem, "__notes__", [])
+        # Of what was spent after it; before it, what it is about.
+        if hasattr(problem, "privacy_ledger"):
+            arguments.parser.error(" ".join([str(problem), *notes]))
+        arguments.parser.error(": ".join([*notes, str(problem)]))
 
 
 def _show_warning(message: Warning, category: type[Warning], *_: Any) -> None:

@@ -27,7 +27,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger, warn_of_delta, warn_of_seed
 from dpglm.privacy.noise import entropy_source, noise_seed
-from dpglm.privacy.odometer import JointCharge, charge_odometers, is_package_object
+from dpglm.privacy.odometer import JointCharge, charge_odometers, is_package_object, state_cost
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
 from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
 from dpglm.schema.table import Schema, positive_place
@@ -292,7 +292,7 @@ def released_statistics(
         )
     except BaseException as error:
         if vault.has_drawn or not ledger.protects:
-            error.privacy_ledger = ledger  # type: ignore[attr-defined]
+            state_cost(error, ledger)
         raise
 
 

@@ -27,7 +27,7 @@ from dpglm.privacy.events import ChoiceEvent, FilterEvent
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.odometer import JointCharge
+from dpglm.privacy.odometer import JointCharge, state_cost
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.workflow.pipelines import findings_of, parts_of, spends, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
@@ -242,7 +242,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
                 found = self._search(plan, settings, classes, X, y)
             except BaseException as error:
                 if whole.is_charged:
-                    error.privacy_ledger = plan.ledger  # type: ignore[attr-defined]
+                    state_cost(error, plan.ledger)
                 raise
         vars(self).update(found, plan_=plan, privacy_=plan.ledger)
         return self
