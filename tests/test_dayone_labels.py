@@ -2,8 +2,14 @@
 
 import dataclasses
 import datetime
+import functools
+import io
+import pickle
 import re
+import unicodedata
+import warnings
 
+import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -29,12 +35,20 @@ from dpglm.schema import (
     OrdinalColumn,
     Schema,
     Target,
+    TextColumn,
     load_schema,
 )
 from dpglm.schema.columns import Column
+from dpglm.sources.csv import read_csv
 from dpglm.study import ShapeDisplay, explain_local
 from dpglm.study.cli import main
-from dpglm.workflow import PrivateThresholdClassifier, make_private_scorer, private_scores
+from dpglm.study.models import SKOPS_TYPES, fit_csv
+from dpglm.workflow import (
+    PrivateCalibratedClassifier,
+    PrivateThresholdClassifier,
+    make_private_scorer,
+    private_scores,
+)
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -56,11 +70,14 @@ def people(*labels):
 
 
 TABLE, CLAIM = {"a": X[:, 0], "b": X[:, 1]}, labelled("none", "claim")
-PAIRS = [("none", "claim"), (False, True), ("ete", "e\u0301te")]
+PAIRS = [
+    (("none", "claim"), LogisticRegression()),
+    ((False, True), LinearSVC()),
+    (("ete", "e\u0301te"), LogisticRegression()),
+]
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("model", [LogisticRegression(), LinearSVC()])
+@pytest.mark.parametrize(("pair", "model"), PAIRS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_dayone_every_score_of_one_class_is_of_the_positive_one(pair, model, which):
     """Without noise, curves and thresholds are those of the class that is named."""
@@ -301,3 +318,156 @@ def test_dayone_names_that_look_like_codes_are_asked_about_and_doubted(tmp_path,
     printed = capsys.readouterr()
     assert "'zip': is it a code?" in printed.out and not printed.err
     assert Schema.from_yaml(printed.out).feature_names == ["zip", "age"]
+
+
+# Files
+
+PUBLIC_OF = {
+    NumericColumn: ([0, 9], 3, [None, 2.0, 99, "9"], {"special_values": [0, 99]}),
+    DateColumn: (
+        ["2020-01-01", TODAY], "2020-02-02", [None, TODAY, "1999-09-09"],
+        {"special_values": ["1999-09-09"], "out_of_bounds": "missing"},
+    ),
+    BooleanColumn: ([], True, [None, True, "false", 0], {}),
+    OrdinalColumn: ([["s", "é", "l"]], "é", [None, "l", "e\u0301"], {}),
+    CategoricalColumn: ([["a", "é"]], "é", [None, "a", "e\u0301"], {"handle_unknown": "indicator"}),
+    TextColumn: ([8], "none", [None, "some words", "été"], {}),
+}  # fmt: skip
+
+
+def of_all_kinds():
+    """Return a schema with every kind of column under every policy, and a table of it."""
+    columns, table = [], {"y": ["no", "yes"] * 12}
+    for kind in KINDS:
+        public, constant, values, options = PUBLIC_OF[kind]
+        for k, missing in enumerate((None, "indicator", constant)):
+            for own in ({}, options)[: 1 + bool(options)]:
+                name = f"{kind.__name__}{k}{len(own)}"
+                is_refused = missing is None and kind is not CategoricalColumn
+                table[name] = (values[is_refused:] * 24)[:24]
+                columns.append(kind(name, *public, missing=missing, **own))
+    return Schema("all", columns, Target("y", ["no", "yes"])), table
+
+
+def through_skops(thing):
+    skops = pytest.importorskip("skops.io")
+    return skops.loads(skops.dumps(thing), trusted=SKOPS_TYPES)
+
+
+def through_joblib(thing):
+    file = io.BytesIO()
+    joblib.dump(thing, file)
+    return joblib.load(io.BytesIO(file.getvalue()))
+
+
+COPIES = {
+    "skops": through_skops,
+    "joblib": through_joblib,
+    "pickle": lambda thing: pickle.loads(pickle.dumps(thing)),
+    "json": lambda thing: Schema.from_json(thing.to_json()),
+    "yaml": lambda thing: Schema.from_yaml(thing.to_yaml()),
+}
+
+
+@functools.cache
+def fitted():
+    """Return models with the rows that they are for: one of all kinds of columns is the first."""
+    schema, table = of_all_kinds()
+    encoder, y = schema.transformer(sparse_output=True), table["y"]
+    model = DPLogisticRegression(max_iter=2, classes=["no", "yes"])
+    found = [(make_pipeline(encoder, model).fit(table, y), table)]
+    model = sklearn.clone(model).fit(X[:24], y)
+    others = [kind(model) for kind in (PrivateThresholdClassifier, PrivateCalibratedClassifier)]
+    others.append(PrivateSearchCV(model, {}))
+    return [*found, *((other.fit(X[:24], y), X[:24]) for other in others)]
+
+
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.UtilityWarning")
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
+@pytest.mark.parametrize("way", COPIES)
+def test_dayone_all_kinds_of_columns_survive_a_file(way):
+    again, (schema, table) = COPIES[way], of_all_kinds()
+    loaded = again(schema)
+    assert loaded == schema and again(schema.additive(2)) == schema.additive(2)
+    encoded = [each.transformer().fit_transform(table) for each in (loaded, schema)]
+    assert_array_equal(*encoded)
+    for model, rows in fitted() if way not in ("json", "yaml") else ():
+        loaded = again(model)
+        assert_array_equal(loaded.predict(rows), model.predict(rows))
+        assert getattr(loaded, "privacy_", None) == getattr(model, "privacy_", None)
+
+
+# Spellings
+
+NFC, NFD = (functools.partial(unicodedata.normalize, form) for form in ("NFC", "NFD"))
+
+
+def in_french(spell):
+    columns = [CategoricalColumn(spell("naïf"), [spell("é"), "u"], missing=spell("é"))]
+    columns.append(NumericColumn(spell("âge"), 0, 1, n_segments=1))
+    return Schema("t", columns, Target(spell("réponse"), ["bien", spell("bébé")]))
+
+
+FRENCH = in_french(NFC)
+
+
+@functools.cache
+def french():
+    """Return a fit for intervals, its inference, and its rows."""
+    rows = {"naïf": np.where(HIGH, "é", "u"), "âge": X[:, 0]}
+    y = np.where(X[:, 0] + X[:, 1] > 1, "bébé", "bien")
+    model = DPLogisticRegression(epsilon=50.0, inference_fraction=0.5, classes=["bien", "bébé"])
+    with warnings.catch_warnings(action="ignore"):
+        model.fit(FRENCH.transformer().fit_transform(rows), y)
+    return model, model.inference(schema=FRENCH), rows
+
+
+def accented():
+    y = labelled("été", "ici")
+    return LogisticRegression().fit(X, y), X, y
+
+
+def file_of(folder, spell):
+    table = pd.DataFrame({"naïf": "u", "âge": 0.5, "réponse": "bien", "été": range(9)})
+    table.loc[4:, "réponse"] = spell("bébé")
+    table.rename(columns=spell).to_csv(folder / "t.csv", index=False)
+    return folder / "t.csv"
+
+
+def features_of_persons(folder, spell):
+    columns = (*FRENCH.columns, NumericColumn("été", 0, 9))
+    schema = dataclasses.replace(FRENCH, columns=columns)
+    options = {"epsilon": 9.0, "groups": spell("été"), "max_contributions": 1}
+    return fit_csv(file_of(folder, NFD), schema, "logistic", **options)["schema"]
+
+
+SPELLED = {
+    "references": lambda s: (
+        french()[0].inference(schema=FRENCH, references={s("naïf"): s("é")}).names
+    ),
+    "risk": lambda s: french()[1].risk_difference(french()[2], s("naïf"), s("é"), "u").value,
+    "curve": lambda s: french()[1].shape_function(s("âge"))[1].names,
+    "contrast": lambda s: french()[1].t_test([{s("âge"): 1}]).names,
+    "positive class": lambda s: french()[0].inference(pos_label=s("bébé")).target,
+    "scores": lambda s: (
+        private_scores(*accented(), epsilon=1.0, scores="auc", pos_label=s("été")).pos_label
+    ),
+    "shapes": lambda s: len(
+        ShapeDisplay.from_estimator(french()[0], FRENCH, columns=[s("naïf")]).panels
+    ),
+    "constant": lambda s: repr(CategoricalColumn("x", ["é", "u"], missing=s("é"))),
+    "constant rank": lambda s: repr(OrdinalColumn("x", ["é", "u"], missing=s("é"))),
+    "target": lambda s: Schema.draft({"a": [1], "été": [1]}, target=s("été")).target,
+    "csv": lambda s, folder: read_csv(file_of(folder, s), FRENCH).target.tolist(),
+    "csv target": lambda s, folder: read_csv(
+        file_of(folder, NFC), FRENCH, target=s("réponse")
+    ).target.tolist(),
+    "persons": lambda s, folder: features_of_persons(folder, s),
+}
+
+
+@pytest.mark.parametrize("place", SPELLED)
+def test_dayone_a_text_is_known_however_it_is_spelled(place, tmp_path):
+    ask = SPELLED[place]
+    folder = [tmp_path] * (ask.__code__.co_argcount - 1)
+    assert ask(NFD, *folder) == ask(NFC, *folder)

@@ -23,7 +23,7 @@ from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema, positive_place
-from dpglm.schema.values import check_names, composed, distinct
+from dpglm.schema.values import as_listed, check_names, composed, distinct
 from dpglm.tables import html_table, text_table
 
 if TYPE_CHECKING:
@@ -217,6 +217,9 @@ class InferenceResults:
             raise ValueError(f"references={given!r} must be a dict, as {{'home': 'owned'}}.")
         columns = () if self.schema is None else self.schema.categorical
         listed = {column.name: column.categories for column in columns}
+        given = {as_listed(name, listed): value for name, value in given.items()}
+        given = {name: as_listed(value, listed.get(name, ())) for name, value in given.items()}
+        object.__setattr__(self, "references", given)
         for name, value in given.items():
             if name not in listed:
                 raise ValueError(
@@ -372,6 +375,7 @@ class InferenceResults:
         names = self._parameters[0]
         if not isinstance(contrast, Mapping):
             return contrast
+        contrast = {as_listed(name, names): weight for name, weight in contrast.items()}
         unknown = [name for name in contrast if name not in names]
         if unknown:
             these = f"these are: {', '.join(names)}; leave reference categories out"
@@ -426,6 +430,7 @@ class InferenceResults:
             The mean risk with the one, less that with the other.
         """
         known = self.feature_names if self.schema is None else self.schema.feature_names
+        column = as_listed(column, known)
         if not isinstance(column, str) or column not in known:
             given = repr(column) if isinstance(column, str) else f"a {type(column).__name__}"
             raise ValueError(f"column={given} must be one of {[*known]}; rows come before it.")
@@ -458,6 +463,7 @@ class InferenceResults:
         values : ndarray of shape (n,)
         added : Estimates
         """
+        column = as_listed(column, [] if self.schema is None else self._blocks)
         if self.schema is None or column not in self._blocks:
             raise ValueError(f"column={column!r} must be one of those of inference(schema=...).")
         described, place = self._blocks[column]

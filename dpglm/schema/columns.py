@@ -19,6 +19,7 @@ from dpglm.schema.values import (
     Raw,
     as_date,
     as_distinct,
+    as_listed,
     composed,
     day,
     days,
@@ -158,6 +159,10 @@ class Column(_Described):
     def _check_missing(self, is_right: bool, what: str) -> None:
         right = is_right or not self.has_constant
         self._demand(right, "missing", f"give None, 'indicator' or {what}")
+
+    def _check_category(self) -> None:
+        self._set("missing", as_listed(self.missing, self.categories))
+        self._check_missing(self.missing in self.categories, "one of the categories")
 
     def _refuse(self, wrong: np.ndarray, text: str, advice: str = "") -> None:
         """Raise an error if a row is wrong, without its value, which is that of a record."""
@@ -540,7 +545,7 @@ class OrdinalColumn(_Ranked):
 
     def _check(self) -> None:
         self._choices("categories", least=2, in_order=False)
-        self._check_missing(self.missing in self.categories, "one of the categories")
+        self._check_category()
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         return self._places.remarks(raw)
@@ -576,7 +581,7 @@ class CategoricalColumn(Column):
     def _check(self) -> None:
         self._choices("categories")
         self._choose("handle_unknown", "zeros", "indicator")
-        self._check_missing(self.missing in self.categories, "one of the categories")
+        self._check_category()
 
     def places(self, raw: Raw) -> np.ndarray:
         """Return the number of each category, -1 if it is not listed and NaN if it is missing."""

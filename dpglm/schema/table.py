@@ -30,7 +30,7 @@ from dpglm.schema.columns import (
     TextColumn,
 )
 from dpglm.schema.encoder import SchemaEncoder
-from dpglm.schema.values import composed, dtypes, names_of, read_columns
+from dpglm.schema.values import as_listed, composed, dtypes, names_of, read_columns
 
 _VERSION = 1
 # Largest level of a term and most columns of all terms, with an n mu and without. Categories need
@@ -260,6 +260,7 @@ class Schema:
         NumericColumn(name='age', lower='FILL IN', upper='FILL IN', integer=True)
         """
         found = dtypes(frame)
+        target = as_listed(target, found)
         if target not in (FILL_IN, *found):
             raise ValueError(f"target={target!r} is no column of the table, which has {[*found]}.")
         labels = [False, True] if found.pop(target, "") in ("boolean", "flag") else FILL_IN

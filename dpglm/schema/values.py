@@ -95,6 +95,13 @@ def composed(value: Any) -> Any:
     return unicodedata.normalize("NFC", value) if is_text else value
 
 
+def as_listed(value: Any, listed: Iterable[Any]) -> Any:
+    """Return a string in the spelling of a list, if only Unicode forms differ; others unchanged."""
+    if not isinstance(value, str):
+        return value
+    return next((own for own in listed if composed(own) == composed(value)), value)
+
+
 def check_names(table: Any, names: Sequence[str]) -> list[str]:
     """Return what the table calls these columns, or raise an error that names all it has not."""
     found = names_of(table)

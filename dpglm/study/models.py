@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date
 from importlib import import_module
 from typing import Any
 
@@ -11,22 +12,24 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
-from dpglm import baselines, schedules
+from dpglm import baselines, schedules, workflow
 from dpglm import schema as schemas
 from dpglm.estimators import agd, descent, solvers, whitening
 from dpglm.exceptions import require
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import EVENTS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema import Schema
 from dpglm.schema.columns import FILL_IN
 from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.table import plain_path
-from dpglm.schema.values import Places
+from dpglm.schema.values import Places, as_listed
 from dpglm.sources.csv import read_csv, read_texts
 from dpglm.study.comparison import one_line
 from dpglm.study.methods import METHODS, PLANNED
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.workflow.scores import PrivateScores
+from dpglm.workflow.search import SearchPlan
 
 _FORMAT = {"format": "dpglm model", "version": 1}
 
@@ -42,7 +45,7 @@ _ESTIMATORS = (
 _PARTS = (
     solvers.FitTrace, solvers.Whitening, solvers.Debiased, whitening.DiagonalPreconditioner,
     whitening.FullPreconditioner, PrivacyLedger, *EVENTS.values(), *_classes(schedules),
-    Places, SchemaEncoder, *_classes(schemas),
+    Places, SchemaEncoder, *_classes(schemas), *_classes(workflow), SearchPlan, PrivacyBudget, date,
 )  # fmt: skip
 
 SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in (*_ESTIMATORS, *_PARTS)))
@@ -62,7 +65,8 @@ def fit_csv(
     The parameters are those of the estimator; labels are those of the schema. The column `groups`
     says whose row each is, and is no feature.
     """
-    columns = tuple(column for column in schema.columns if column.name != groups)
+    columns = schema.columns
+    columns = tuple(c for c in columns if c.name != as_listed(groups, schema.feature_names))
     # The document says how each column is encoded, whatever a later release would choose.
     schema = replace(schema, columns=columns).additive()
     # A draft is refused before any row is read.

@@ -22,7 +22,7 @@ from dpglm.schema.columns import (
 )
 from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
 from dpglm.schema.table import Schema, positive_place
-from dpglm.schema.values import read_columns
+from dpglm.schema.values import as_listed, read_columns
 from dpglm.study.plots import Display
 
 # From bound to bound; all edges of a term are among them.
@@ -238,7 +238,7 @@ class ShapeDisplay(Display):
         """
         score, _, terms = terms_of(estimator, schema, pos_label)
         known = [term.column.name for term in terms]
-        chosen = known if columns is None else list(columns)
+        chosen = known if columns is None else [as_listed(name, known) for name in columns]
         if not chosen or not set(chosen) <= set(known):
             raise ValueError(f"columns={chosen!r} must be some of {known}.")
         drawn = sorted((t for t in terms if t.column.name in chosen), key=lambda t: -t.spread)
