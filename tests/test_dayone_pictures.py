@@ -12,8 +12,18 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import dpglm
-from dpglm import DPLinearSVM, DPLogisticRegression, PrivateSearchCV, baselines
+from dpglm import (
+    DPLinearSVM,
+    DPLogisticRegression,
+    PrivateSearchCV,
+    Schema,
+    baselines,
+    seeded_noise,
+)
 from dpglm.exceptions import NAMES, PARAMETERS
+from dpglm.schema import CategoricalColumn, NumericColumn, Target
+from dpglm.study import ShapeDisplay, plot
+from dpglm.study.shapes import terms_of
 from dpglm.workflow import PrivateCalibratedClassifier
 
 ESTIMATORS = [
@@ -81,3 +91,61 @@ def test_dayone_names_of_other_libraries_are_answered_by_those_of_this():
     with pytest.raises(ImportError, match="cannot import name 'nothing_like_it'"):
         from dpglm import nothing_like_it  # noqa: F401
     assert not hasattr(dpglm, "nothing_like_it") and dpglm.study.plot
+
+
+NUMBERS = [NumericColumn(f"x{k}", -2.0, 2.0) for k in range(7)]
+WIDE = NumericColumn("nothing", 0.0, 1e6)
+PEOPLE = Schema("p", [WIDE, *NUMBERS, CategoricalColumn("c", [*"abcd"])], Target("y", [0, 1]))
+
+
+def people(n=4000):
+    rng = np.random.default_rng(0)
+    table = {f"x{k}": rng.uniform(-2, 2, n) for k in range(7)}
+    table |= {"c": rng.choice([*"abcd"], n), "nothing": rng.uniform(4e5, 5e5, n)}
+    score = sum(table[f"x{k}"] * (-1) ** k for k in range(7)) + 2 * (table["c"] == "a")
+    return table, (0.6 * score + rng.logistic(size=n) > 0).astype(int)
+
+
+def fitted(schema, model=DPLogisticRegression, seed=0, **options):
+    table, y = people()
+    pipeline = make_pipeline(schema.transformer(), model(classes=[0, 1], **options))
+    with seeded_noise(seed):
+        return pipeline.fit(table, y)
+
+
+@pytest.mark.parametrize(
+    ("n_segments", "options"),
+    [(1, {}), (8, {}), (1, {"model": DPLinearSVM}), (8, {"preconditioner": "diagonal"})],
+)
+def test_dayone_a_column_without_effect_ranks_last_of_nine(n_segments, options):
+    display = ShapeDisplay.from_estimator(fitted(PEOPLE.additive(n_segments), **options))
+    *_, last = display.plot().axes_
+    assert len(display.axes_) == 9 and last.get_title() == "nothing"
+    assert "order: the spread over the noise" in display.title
+    assert display.figure_.legends[0].get_texts()[0].get_text() == "95 % of the noise"
+    assert all(axes.collections or axes.containers for axes in display.axes_)
+
+
+def test_dayone_bands_are_as_wide_as_refits_spread():
+    schema = PEOPLE.additive(1)
+    found = [
+        [term.of(term.public) for term in terms_of(fitted(schema, epsilon=0.3, seed=k))[2]]
+        for k in range(8)
+    ]
+    predicted = [term.noise_std.max() for term in terms_of(fitted(schema, epsilon=0.3))[2]]
+    spread = [np.std(each, axis=0).max() for each in zip(*found, strict=True)]
+    assert 0.6 < np.median(np.divide(spread, predicted)) < 1.5
+
+
+def test_dayone_coefficients_are_drawn_without_const_in_comparable_units():
+    model = fitted(PEOPLE.additive(1), inference_fraction=0.5, epsilon=8.0)
+    results = model[-1].inference(schema=PEOPLE.additive(1))
+    (axes,) = plot(results).axes_
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    assert "const" not in names and "1.2 x0" in names  # 4 / sqrt(12) is 1.15
+    assert "log-odds per standard deviation" in axes.get_xlabel().replace("\n", " ")
+    shown, table = results.standardized(), results.estimates
+    clear = [k for k, mark in enumerate(shown.marks) if not mark]
+    widest = np.abs([shown.low[clear], shown.high[clear]]).max()
+    assert max(np.abs(axes.get_xlim())) < 1.2 * widest
+    assert table.unit.startswith("log-odds per unit")

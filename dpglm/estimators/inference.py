@@ -55,6 +55,8 @@ class Estimates:
     tested : bool
         Whether zero is a hypothesis, as for effects. For probabilities it is not, and z, P and the
         mark for noise are not printed.
+    unit : str
+        The unit of the numbers, such as ``"log-odds"``.
     """
 
     names: Sequence[str]
@@ -67,6 +69,7 @@ class Estimates:
     level: float
     suppression_reasons: Sequence[str]
     tested: bool = True
+    unit: str = "log-odds"
 
     @property
     def zvalues(self) -> np.ndarray:
@@ -272,7 +275,10 @@ class InferenceResults:
     @cached_property
     def estimates(self) -> Estimates:
         """All parameters, with errors and intervals."""
-        return self._linear(*self._parameters)
+        unit = "log-odds per unit"
+        if self.schema is not None:
+            unit += ", of curves from bound to bound; categories against their reference"
+        return replace(self._linear(*self._parameters), unit=unit)
 
     def _linear(self, names: Sequence[str], vectors: np.ndarray) -> Estimates:
         """Return estimates of combinations of the coefficients, one a row."""
@@ -297,8 +303,9 @@ class InferenceResults:
         half = norm.isf((1 - self.level) / 2) * error
         ends = values - half, values + half
         return Estimates(
-            names, values, error, sampling, privacy, *ends, self.level, suppression_reasons
-        )
+            names, values, error, sampling, privacy, *ends, self.level, suppression_reasons,
+            unit="log-odds" if scores is None else "probability",
+        )  # fmt: skip
 
     def _errors(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
         """Return standard errors of combinations, their two parts, and suppression reasons."""
@@ -371,6 +378,23 @@ class InferenceResults:
         ]
         return self._linear(labels, weights @ vectors)
 
+    def standardized(self) -> Estimates:
+        """Return the parameters but const, straight numbers per standard deviation of the rows.
+
+        The deviations follow from the released moment. Without a schema numbers are per unit.
+        """
+        unit, steps = self.estimates.unit, {name: 1.0 for name in self.names if name != "const"}
+        if self.schema is not None and self.fit_intercept:
+            spread = np.sqrt(np.maximum(np.diag(self.moment) - self.moment[-1] ** 2, 0.0))
+            for column, place in self._blocks.values():
+                if isinstance(column, Quantity) and column.is_straight and spread[place.start]:
+                    deviation = spread[place.start] * np.ptp(column.bounds)
+                    steps[column.name] = float(f"{deviation:.2g}")
+            unit = unit.replace("per unit", "per standard deviation")
+        found = self.t_test([{name: step} for name, step in steps.items()])
+        names = [name if x == 1 else f"{x:g} {name}" for name, x in steps.items()]
+        return replace(found, names=names, unit=unit)
+
     def _weights(self, contrast: Any) -> Any:
         names = self._parameters[0]
         if not isinstance(contrast, Mapping):
@@ -400,7 +424,7 @@ class InferenceResults:
         errors = (scores.std_error, scores.sampling_error, scores.privacy_error)
         return Estimates(
             scores.names, p, *(slope * e for e in errors), expit(scores.low), expit(scores.high),
-            self.level, scores.suppression_reasons, tested=False,
+            self.level, scores.suppression_reasons, tested=False, unit="probability",
         )  # fmt: skip
 
     def risk(self, rows: Any) -> Estimates:

@@ -15,7 +15,7 @@ from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.report import AuditReport
 from dpglm.audit.statistics import AuditResult, CanaryScores
 from dpglm.checks import check_choice
-from dpglm.estimators.inference import Estimates
+from dpglm.estimators.inference import Estimates, InferenceResults
 from dpglm.exceptions import require
 from dpglm.privacy.attacks import attack_power
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -154,8 +154,9 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
                            often it is wrong.
     ``PrivateScores``      ROC curve, calibration curve and confusion matrix, with intervals of 95
                            percent; in the matrix, those of the noise alone.
-    ``estimates``          Of an inference: intervals, of which the thick part is due to the draw
-                           of the records alone. Suppressed estimates are counted.
+    ``inference()``        Intervals, of which the thick part is due to the draw of the records
+                           alone. Straight numbers are per standard deviation, and const is left
+                           out. Estimates of its methods are drawn as they are.
     ``AuditReport``        Scores of canaries that were there or not, and private choices, as
                            measured and as claimed.
     ``ComparisonResults``  Scores against epsilon; horizontal lines are without privacy. What is
@@ -218,27 +219,38 @@ def _ledger(ledger: PrivacyLedger) -> Display:
 
 @display_of.register
 def _estimates(found: Estimates) -> Display:
-    reported = np.flatnonzero([not refused for refused in found.suppression_reasons])
+    refused = np.array([bool(reason) for reason in found.suppression_reasons])
+    drawn = np.flatnonzero(~refused & (np.array(found.names) != "const"))
+    quantile = ndtri((1 + found.level) / 2)
 
     def draw(axes: Any) -> None:
-        at, value = np.arange(len(reported)), found.value[reported]
-        quantile = ndtri((1 + found.level) / 2)
+        at, value = np.arange(len(drawn)), found.value[drawn]
         for error, width, label in (
             (found.std_error, 1.5, "with the noise"),
             (found.sampling_error, 4.0, "without it"),
         ):
-            half = quantile * error[reported]
+            half = quantile * error[drawn]
             axes.hlines(at, value - half, value + half, "C0", linewidth=width, label=label)
         axes.plot(value, at, "o", color="C3", markersize=4)
         axes.axvline(0.0, **_GUIDE)
-        axes.set_yticks(at, [found.names[k] for k in reported])
-        n_suppressed = len(found.names) - len(reported)
-        axes.set_xlabel(f"{n_suppressed} suppressed" if n_suppressed else "")
+        axes.set_yticks(at, [found.names[k] for k in drawn])
+        left = f"; {refused.sum()} suppressed" if refused.any() else ""
+        axes.set_xlabel(fill(f"{found.unit}{left}", width=60))
         axes.set_title(f"{100 * found.level:g} % intervals")
-        axes.set_ylim(len(reported) + 0.8, -1.0)  # a line more, for the legend
+        axes.set_ylim(len(drawn) + 0.8, -1.0)  # a line more, for the legend
         axes.legend(loc="lower right", ncols=2)
+        # Intervals that are mostly noise may leave the view.
+        clear = drawn[[found.marks[k] != "noise" for k in drawn]]
+        ends = [0.0, *value, *found.low[clear], *found.high[clear]]
+        margin = 0.05 * np.ptp(ends) or 0.05
+        axes.set_xlim(min(ends) - margin, max(ends) + margin)
 
-    return Display("", (6.8, 1.4 + 0.24 * len(reported)), [draw])
+    return Display("", (6.8, 1.4 + 0.24 * len(drawn)), [draw])
+
+
+@display_of.register
+def _inference(results: InferenceResults) -> Display:
+    return display_of(results.standardized())
 
 
 @display_of.register

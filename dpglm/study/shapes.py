@@ -24,11 +24,15 @@ from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
 from dpglm.schema.table import Schema, positive_place
 from dpglm.schema.values import as_listed, read_columns
 from dpglm.study.plots import Display
+from dpglm.workflow.releases import Z
 
 # From bound to bound; all edges of a term are among them.
 _N_POSITIONS = 257
 # Most categories to draw (those that add least and most), and most shapes.
 _MOST_BARS, _MOST_SHAPES = 16, 60
+# Of clipped gradients; from 0.05 to 0.25, refits spread 0.9 to 1.1 times as much as predicted.
+_CURVATURE = 0.1
+_BAND = {"color": "C0", "alpha": 0.25, "linewidth": 0, "label": "95 % of the noise"}
 _MISSING = {"color": "C1", "linestyle": "--", "label": "a missing value"}
 
 
@@ -38,6 +42,8 @@ class Term:
 
     column: Column
     coef: np.ndarray
+    # A factor of the covariance of the noise in `coef`, or its standard deviations, if known.
+    noise: np.ndarray | None = None
 
     def of(self, numbers: Any) -> np.ndarray:
         """Return what is added for each of what ``column.numbers`` returns, (n,)."""
@@ -61,10 +67,24 @@ class Term:
     def centre(self) -> float:
         return self._product(self.public).mean()
 
+    @cached_property
+    def noise_std(self) -> np.ndarray:
+        """The standard deviation of the noise in the term of each of `public`; 0 if unknown."""
+        rows = self._encoded(self.public)
+        if self.noise is None:
+            return np.zeros(rows.shape[0])
+        if self.noise.ndim == 2:
+            moved = rows @ self.noise
+            return np.linalg.norm(moved - moved.mean(axis=0), axis=1)
+        middle, variance = rows.mean(axis=0), self.noise**2
+        total = rows**2 @ variance - rows @ (2 * middle * variance) + middle**2 @ variance
+        return np.sqrt(np.maximum(total, 0.0))
+
     @property
-    def spread(self) -> float:
-        """The standard deviation over `public`, by which columns are ranked."""
-        return self.of(self.public).std()
+    def rank(self) -> float:
+        """The spread over `public`, over that of the noise if it is known."""
+        noise = math.sqrt(np.mean(self.noise_std**2))
+        return self.of(self.public).std() / (noise or 1.0)
 
     @property
     def exceptions(self) -> dict[str, float]:
@@ -82,7 +102,44 @@ class Term:
         return {name: self.of(np.array([k]))[0] for name, k in codes.items()}
 
     def _product(self, numbers: Any) -> np.ndarray:
-        return encode([self.column], {self.column.name: numbers}, sparse_output=True) @ self.coef
+        return self._encoded(numbers) @ self.coef
+
+    def _encoded(self, numbers: Any) -> Any:
+        return encode([self.column], {self.column.name: numbers}, sparse_output=True)
+
+
+def coefficient_noise(model: Any) -> np.ndarray | None:
+    """Return a factor of the covariance of the noise in ``coef_``, the intercept as the last.
+
+    The shape is (n_columns, k), or (n_columns,) for standard deviations of independent noise. None
+    if the estimator does not take steps that are known, or has no noise. The noise of each gradient
+    goes through the descent as if the loss were quadratic.
+    """
+    trace = getattr(model, "trace_", None)
+    if not {"noise_std", "step", "n_summed"} <= vars(trace or model).keys():
+        return None
+    noise, n_iter = np.array(trace.noise_std) / trace.n_summed, len(trace.step)
+    n_records = round(trace.n_summed / model.sampling_rate)
+    plan = model.plan(n_records, model.n_features_in_, len(model.classes_))
+    if plan.n_iter != n_iter or not noise.any():
+        return None
+    # Response to the noise of each iteration, in directions of second moments from 0 to 1.
+    moments = np.linspace(0.0, 1.0, 17)
+    coef = velocity = average = np.zeros((n_iter, len(moments)))
+    for t, step in enumerate(trace.step):
+        gradient = _CURVATURE * moments * coef
+        gradient[t] += noise[t]
+        direction, velocity = plan.momentum.direction(gradient, velocity, t + 1)
+        coef = coef - step * direction
+        average = average + plan.averaging[t] * coef
+    found = np.linalg.norm(average, axis=0)
+    if trace.whitening is None:
+        return np.full(len(trace.coef), found[0])
+    basis, moment = trace.whitening.basis, trace.whitening.moment
+    if basis.ndim == 1:
+        return basis * np.interp(basis**2 * moment, moments, found)
+    values, vectors = np.linalg.eigh(basis.T @ moment @ basis)
+    return basis @ vectors * np.interp(values, moments, found)
 
 
 def terms_of(
@@ -92,10 +149,15 @@ def terms_of(
     model, schema = _parts(estimator, schema)
     place = positive_place(model.classes_, pos_label, schema)
     *coef, intercept = _weights(model)[place]
-    blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None))
-    terms = [Term(column, np.array(coef[place])) for column, place in blocks.values()]
+    blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None)).values()
+    noise = coefficient_noise(model)
+    terms = [
+        Term(column, np.array(coef[own]), None if noise is None else noise[own])
+        for column, own in blocks
+    ]
     intercept += sum(term.centre for term in terms)
-    return f"{schema.target.name} = {model.classes_[place]}", intercept, terms
+    kind = "log-odds" if hasattr(model, "predict_proba") and len(model.classes_) == 2 else "score"
+    return f"{kind} of {schema.target.name} = {model.classes_[place]}", intercept, terms
 
 
 def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
@@ -187,8 +249,9 @@ class ShapeDisplay(Display):
     Numbers and dates are piecewise linear between their bounds. Special values, booleans and
     ordinals are points, and categories bars (of many, those that add least and most). Free text
     shows what single words add, in rising order. Over the values that the schema allows each term
-    is zero on average. Terms are sorted by their standard deviation over these, on one scale. Make
-    it with `from_estimator`, draw it with ``plot``; `explain_local` returns the terms of rows.
+    is zero on average. Terms are sorted by their standard deviation over these, divided by that of
+    their noise if it is known, on one scale. Make it with `from_estimator`, draw it with ``plot``;
+    `explain_local` returns the terms of rows.
 
     Attributes
     ----------
@@ -198,8 +261,8 @@ class ShapeDisplay(Display):
 
     Notes
     -----
-    The figure costs no privacy: it needs released coefficients and the schema alone. The effect of
-    the noise is drawn as well.
+    The figure costs no privacy: it needs released coefficients and public facts alone. The noise of
+    a descent goes through it as if the loss were quadratic; its bands hold 95 percent.
 
     Examples
     --------
@@ -232,7 +295,7 @@ class ShapeDisplay(Display):
         schema : Schema, optional
             Needed for a model alone.
         columns : iterable of str, optional
-            Columns to draw; by default all, or the 60 with the largest spread.
+            Columns to draw; by default all, or the first 60.
         pos_label : label, optional
             As in `explain_local`.
         """
@@ -241,28 +304,33 @@ class ShapeDisplay(Display):
         chosen = known if columns is None else [as_listed(name, known) for name in columns]
         if not chosen or not set(chosen) <= set(known):
             raise ValueError(f"columns={chosen!r} must be some of {known}.")
-        drawn = sorted((t for t in terms if t.column.name in chosen), key=lambda t: -t.spread)
+        drawn = sorted((t for t in terms if t.column.name in chosen), key=lambda t: -t.rank)
         kept = drawn[:_MOST_SHAPES] if columns is None else drawn
         n_columns, n_left_out = min(len(kept), 3), len(drawn) - len(kept)
         added = [x for t in kept for x in (0.0, *t.of(t.public), *t.exceptions.values())]
-        margin = 0.05 * (max(added) - min(added)) or 0.05
+        # Bands may be cut, but not the terms.
+        half = max(0.0, *(Z * term.noise_std.max() for term in kept))
+        margin = min(half, (max(added) - min(added)) / 4) or 0.05
         limits = min(added) - margin, max(added) + margin
         # The first panel of each row has the label of all.
-        labels = ["" if k % n_columns else "added to the score" for k in range(len(kept))]
+        labels = ["" if k % n_columns else "added" for k in range(len(kept))]
         panels = [
             partial(_draw, term=term, limits=limits, label=label)
             for term, label in zip(kept, labels, strict=True)
         ]
+        order = "order: the spread over it"
+        if all(term.noise_std.any() for term in kept):
+            order = "order: the spread over the noise"
         title = (
-            f"what each column adds to the score of {score}\n"
-            "zero: the mean over all that the schema allows; order: the spread over it"
+            f"what each column adds to the {score}\n"
+            f"zero: the mean over all that the schema allows; {order}"
         )
         return cls(
             f"{title}; {n_left_out} more columns" if n_left_out else title,
             (max(6.8, 4.2 * n_columns), 3.0 * math.ceil(len(kept) / n_columns) + 0.8),
             panels,
             n_columns,
-            legend=[_MISSING["label"]],
+            legend=[_BAND["label"], _MISSING["label"]],
             share_y=True,
         )
 
@@ -276,11 +344,13 @@ def _draw(axes: Any, term: Term, limits: tuple[float, float], label: str) -> Non
 
 def _draw_line(axes: Any, term: Term) -> None:
     column, x, added, style = term.column, term.public, term.of(term.public), {}
+    half = Z * term.noise_std
     special = np.zeros(len(added), dtype=bool)
     if isinstance(column, Quantity):
         special = np.isin(x, column.special_numbers)
     if isinstance(column, TextColumn):
-        x, added, style = np.arange(len(added)), np.sort(added), {"marker": "."}
+        order, style = np.argsort(added), {"marker": "."}
+        x, added, half = np.arange(len(added)), added[order], half[order]
         axes.set(xlabel=f"single words, in {column.n_features} buckets, of either sign", xticks=[])
     elif isinstance(column, DateColumn):
         # Seconds, as a position between bounds may be within a day.
@@ -293,6 +363,9 @@ def _draw_line(axes: Any, term: Term) -> None:
     # The term of a special value has nothing to do with those of its neighbours.
     axes.plot(x[~special], added[~special], **style)
     axes.plot(x[special], added[special], "o", color="C0")
+    if half.any():
+        axes.fill_between(x, added - half, added + half, where=~special, **_BAND)
+        axes.errorbar(x[special], added[special], half[special], fmt="none", capsize=3)
     if isinstance(column, DateColumn):
         dates = require("matplotlib.dates", "plot", "Plotting")
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(axes.xaxis.get_major_locator()))
@@ -314,15 +387,19 @@ def _mark_numbers(axes: Any, column: NumericColumn) -> None:
 
 def _draw_bars(axes: Any, term: Term) -> None:
     names, added = [*map(str, term.column.categories)], term.of(term.public)
+    half = Z * term.noise_std
     if len(names) > _MOST_BARS:
-        order, half = np.argsort(added), _MOST_BARS // 2
-        chosen = np.sort(np.concatenate([order[:half], order[-half:]]))
+        order = np.argsort(added)
+        chosen = np.sort([*order[: _MOST_BARS // 2], *order[-_MOST_BARS // 2 :]])
         axes.set_xlabel(f"{_MOST_BARS} of {len(names)}: those that add least and most")
-        names, added = [names[k] for k in chosen], added[chosen]
+        names, added, half = [names[k] for k in chosen], added[chosen], half[chosen]
     others = term.exceptions
     colors = ["C0"] * len(names) + ["C1"] * len(others)
     names += [f"({name})" for name in others]
     axes.bar(range(len(names)), [*added, *others.values()], color=colors, zorder=2)
+    if half.any():
+        places = range(len(added))
+        axes.errorbar(places, added, half, fmt="none", ecolor="0.3", capsize=2, zorder=3)
     _name_ticks(axes, names)
 
 
