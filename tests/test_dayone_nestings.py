@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
@@ -36,6 +36,7 @@ from dpglm import (
     PrivateSearchCV,
     PublicBoundsScaler,
     private_scores,
+    total_privacy,
 )
 from dpglm.baselines import MajorityClassifier, ObjectivePerturbation, PrivGene
 from dpglm.privacy import odometer
@@ -134,6 +135,19 @@ def test_dayone_rows_in_blocks_are_scored_with_the_same_word():
     model = clone(MODEL)
     assert told(lambda: model.fit([(X, Y)])) == 0
     assert told(lambda: model.score([(X[:60], Y[:60]), (X[60:], Y[60:])])) == 1
+
+
+@pytest.mark.skipif(not hasattr(BaseEstimator, "_html_repr"), reason="needs scikit-learn 1.7")
+def test_dayone_a_diagram_in_a_notebook_names_the_check_of_pipelines():
+    for model in (MODEL, SEARCH, PrivateThresholdClassifier(FITTED)):
+        assert "check_pipeline(pipeline)" in model._repr_mimebundle_()["text/html"]
+
+
+def test_dayone_a_search_that_was_changed_after_its_fit_has_no_total():
+    search = GridSearchCV(clone(MODEL), {"alpha": [0.0]}, cv=FOLDS).fit(X, Y)
+    search.estimator.set_params(epsilon=0.01)
+    with pytest.raises(ValueError, match="was changed after its fit"):
+        total_privacy(search, *X.shape)
 
 
 def test_dayone_private_work_is_done_without_this_warning():

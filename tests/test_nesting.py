@@ -7,20 +7,25 @@ import pickle
 import random
 import threading
 import warnings
+from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 from joblib import parallel_config
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
-from sklearn.feature_selection import RFE, SelectFromModel
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.feature_selection import RFE, SelectFromModel, SequentialFeatureSelector
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
+    HalvingGridSearchCV,
     KFold,
     RandomizedSearchCV,
     TunedThresholdClassifierCV,
@@ -57,6 +62,11 @@ X = RNG.uniform(0.1, 1.0, size=(60, 3))
 Y = (X[:, 0] + 0.2 * RNG.normal(size=60) > 0.55).astype(int)
 SMALL = {"max_iter": 1, "delta": 1e-3, "preconditioner": None}
 MODEL = DPLogisticRegression(classes=[0, 1], **SMALL)
+
+
+@dataclass(slots=True)
+class Record:
+    model: object
 
 
 def mu_of(ledger):
@@ -151,7 +161,20 @@ class Nesting:
                 self.private(), {"alpha": [0.0, 0.1, 0.2]}, n_iter=2, cv=folds, random_state=0
             ),
             lambda: RFE(self.linear(), n_features_to_select=2),
-        )
+            lambda: HalvingGridSearchCV(
+                self.private(), {"alpha": [0.0, 0.1, 0.2]}, cv=folds, min_resources=20, **jobs
+            ),
+            lambda: make_pipeline(
+                SequentialFeatureSelector(self.linear(), n_features_to_select=2, cv=folds), base()
+            ),
+            lambda: GridSearchCV(
+                self.search(0), {"estimator__step": ["passthrough", PublicBoundsScaler(0, 1)]},
+                cv=folds, scoring=["accuracy", "roc_auc"], refit="accuracy",
+            ),
+        )  # fmt: skip
+
+    def validated(self, model):
+        return cross_validate(model, X, Y, cv=KFold(2), return_estimator=True)
 
     def study(self):
         """Return what was fitted, in a list, a dictionary, as a pickled copy, or beside scores."""
@@ -165,10 +188,12 @@ class Nesting:
             lambda: [model, private_scores(model, X, Y, epsilon=0.5, delta=1e-3)],
             lambda: [model, self.fitted().privacy_],
             lambda: np.array([model, self.fitted()], dtype=object),
-            lambda: (
-                cross_validate(self.private(), X, Y, cv=KFold(2), return_estimator=True)
-                | {"more": model}
-            ),
+            lambda: deque([("model", self.fitted(), self.fitted()), model]),
+            lambda: [Record(model), {"a": self.fitted()}.values()],
+            lambda: pd.Series({"a": model, "b": self.fitted()}),
+            lambda: [model, pd.DataFrame(self.validated(self.private()))],
+            lambda: self.validated(self.private()) | {"more": model},
+            lambda: [model, self.validated(GridSearchCV(self.private(), {}, cv=KFold(2)))],
             lambda: [model, MultiOutputClassifier(self.private()).fit(X, many)],
             lambda: [TransformedTargetRegressor(model, check_inverse=False).fit(X, Y)],
             lambda: [model, ClassifierChain(self.private()).fit(X, many)],
@@ -206,12 +231,12 @@ def never_understated(seeds, folder):
 
 
 def test_dayone_the_total_of_random_nestings_is_never_understated(tmp_path):
-    never_understated(range(6), tmp_path)
+    never_understated([2, 5, 7, 11, 15, 17, 21, 37, 38, 41, 44, 59], tmp_path)
 
 
 @pytest.mark.slow
 def test_dayone_the_total_of_many_random_nestings_is_never_understated(tmp_path):
-    never_understated(range(6, 525), tmp_path)
+    never_understated(range(520), tmp_path)
 
 
 def selected(model):

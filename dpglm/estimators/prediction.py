@@ -74,6 +74,14 @@ class ExactScore(ClassifierMixin):
         warn_of_exact_scores(stacklevel=2)
         return super().score(X, y, sample_weight)
 
+    def _html_repr(self) -> str:
+        """Return the diagram in a notebook, and what examines the pipeline around this."""
+        name = type(self).__name__
+        return super()._html_repr() + (
+            f"<p>The guarantee of {name} holds if each row was made from one record: "
+            "<code>check_pipeline(pipeline)</code> names the steps that read others.</p>"
+        )
+
     def __sklearn_clone__(self) -> Any:
         copied = super().__sklearn_clone__()
         copied._is_copy = True
@@ -171,22 +179,18 @@ class LinearPredictions(ExactScore):
         `sample_weight`.
         """
         warn_of_exact_scores(stacklevel=2)
-        return self._accuracy(X, y, sample_weight)
-
-    def _accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         source = as_source(X, y)
         if source is None:
             check_is_fitted(self)
-            y = spelled(np.asarray(y), self.classes_)
-            return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
+            return float(self._hits(X, y, sample_weight=sample_weight, normalize=True))
         if sample_weight is not None:
             raise TypeError("sample_weight is for arrays in memory, not for blocks of rows.")
-        return float(
-            sum(_answers(picklable_copy(self)._hits, source, labelled=True)) / source.n_samples
-        )
+        hits = _answers(picklable_copy(self)._hits, source, labelled=True)
+        return float(sum(hits) / source.n_samples)
 
-    def _hits(self, X: Any, y: np.ndarray) -> int:
-        return round(len(y) * self._accuracy(X, y))
+    def _hits(self, X: Any, y: Any, *, normalize: bool = False, **options: Any) -> Any:
+        y = spelled(np.asarray(y), self.classes_)
+        return accuracy_score(y, self.predict(X), normalize=normalize, **options)
 
     def to_sklearn(self) -> Any:
         """Return a plain model of scikit-learn that predicts the same, and needs no dpglm.

@@ -4,7 +4,7 @@ import math
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -24,7 +24,7 @@ from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.privacy.odometer import is_package_object
+from dpglm.privacy.odometer import is_package_object, public_parameters
 from dpglm.workflow.scores import PrivateScorer
 from dpglm.workflow.splits import PrivateKFold
 
@@ -160,19 +160,28 @@ def inside(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
         value = {} if closed else value.get_params(deep=False)
     if isinstance(value, ParameterSampler):
         value = value.param_distributions
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        value = value.ravel().tolist()
-    if isinstance(value, Mapping):
+    if str(getattr(value, "dtype", "")) == "object":
+        value = np.ravel(value).tolist()
+    if isinstance(value, Mapping) or _is_frame(value):
         for name, inner in value.items():
             yield f"{step}__{name}".removeprefix("__"), inner
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, _COLLECTIONS) and not isinstance(value, (str, bytes, range)):
         for inner in value:
             if isinstance(inner, tuple) and len(inner) > 1 and isinstance(inner[0], str):
                 # As in steps and transformers, which is no part of a nested name.
                 outer = step.rpartition("__")[0]
                 yield f"{outer}__{inner[0]}".removeprefix("__"), inner[1]
+                yield step, inner[2:]
             else:
                 yield step, inner
+
+
+# Collections whose elements are at hand: no generator, no rows in a file.
+_COLLECTIONS = Sequence, Set, ValuesView
+
+
+def _is_frame(value: Any) -> bool:
+    return hasattr(value, "dtypes") and hasattr(value, "items") and not isinstance(value, type)
 
 
 @cache
@@ -265,10 +274,6 @@ def _counts_zeros(step: Any) -> bool:
     )
 
 
-def _columns(step: Any) -> list[Any]:
-    return [entry[2] for entry in getattr(step, "transformers", ())]
-
-
 def _facts_of_folds(step: Any, private_count: bool) -> Iterator[str]:
     """Yield what its folds follow from, unless that is positions, or identifiers if need be.
 
@@ -343,7 +348,11 @@ def total_privacy(
 
 def _assumed_of(study: Any) -> Iterator[str]:
     """Yield what has to be assumed of scores and of labels."""
-    if isinstance(study, Mapping) and "score_time" in study:
+    yield (
+        "no other fit was made to these records: one that a later fit replaced, or of which scores "
+        "alone were kept, is not counted"
+    )
+    if any(name == "score_time" for name, _ in inside(study)):
         yield "the scores, which have no noise or are charged as well, are not released"
     for _, part in parts_of(study):
         if type(part).__name__ in _known()["read_labels"]:
@@ -384,7 +393,10 @@ class _Count:
             return Counter([id(value)])
         if isinstance(value, (type, ModuleType)):
             return Counter()
-        own, given = getattr(value, "__dict__", {}), [inner for _, inner in inside(value)]
+        slots = [n for c in type(value).__mro__ for n in getattr(c, "__slots__", ())]
+        own = {name: getattr(value, name, None) for name in slots if isinstance(name, str)}
+        own |= getattr(value, "__dict__", {})
+        names, given = ([part[i] for part in inside(value)] for i in (0, 1))
         if isinstance(own.get("privacy_"), PrivacyLedger):
             # This has all that it spent itself; what it was given may have cost as well.
             return self.any_of([*given, own["privacy_"]], True)
@@ -393,7 +405,7 @@ class _Count:
             # A step in two places was fitted twice, and keeps the second ledger alone.
             steps = own.get("steps", own.get("transformer_list"))
             return sum((self.of(step[1], made) for step in steps), Counter())
-        if isinstance(value, Mapping) and "score_time" in value and "estimator" not in value:
+        if "score_time" in names and "estimator" not in names:
             raise ValueError("Fits are gone: call cross_validate with return_estimator=True.")
         if not hasattr(value, "fit") or isinstance(value, FrozenEstimator):
             return self.any_of([*given, *own.values()], made or bool(own))
@@ -432,10 +444,22 @@ class _Count:
                 "PrivacyOdometer with a limit stops one that costs too much."
             )
         params, folds = search.cv_results_["params"], search.n_splits_
+        best = getattr(search, "best_estimator_", None)
+        if best is not None:
+            planned = clone(search.estimator).set_params(**clone(search.best_params_, safe=False))
+            now, then = (
+                [public_parameters(part) for _, part in parts_of(model) if spends(part)]
+                for model in (planned, best)
+            )
+            if now != then:
+                raise ValueError(
+                    f"The estimator of {type(search).__name__} was changed after its fit, so that "
+                    "its fits cannot be known. Fit it in a PrivacyOdometer, whose total has all."
+                )
         sizes = [n_samples] * len(params)
         if getattr(search, "resource", None) == "n_samples":
             sizes = map(int, search.cv_results_["n_resources"])
-        counted = self.any_of([search.estimator, getattr(search, "best_estimator_", None)], True)
+        counted = self.any_of([search.estimator, best], True)
         for candidate, n_rows in [*zip(params, sizes, strict=True)] * folds:
             model = clone(search.estimator).set_params(**clone(candidate, safe=False))
             counted |= replace(self, shape=(n_rows - n_rows // folds, *others)).of(model)
