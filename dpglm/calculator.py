@@ -83,21 +83,23 @@ class PrivacyCalculator:
         self, *, delta: float, noise_multiplier: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
         """Return the epsilon of a run."""
-        self._check(delta=delta)
+        (delta,) = self._check(delta=delta)
         return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
     def delta(
         self, *, epsilon: float, noise_multiplier: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
         """Return the delta at which a run has this epsilon."""
-        self._check(epsilon=epsilon)
+        (epsilon,) = self._check(epsilon=epsilon)
         return self._ledger(noise_multiplier, n_iter, sampling_rate, _ANY_DELTA).delta(epsilon)
 
     def noise_multiplier(
         self, *, epsilon: float, delta: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
         """Return the least noise at which a run costs no more than epsilon."""
-        self._check(epsilon=epsilon, delta=delta, n_iter=n_iter, sampling_rate=sampling_rate)
+        epsilon, delta, n_iter, sampling_rate = self._check(
+            epsilon=epsilon, delta=delta, n_iter=n_iter, sampling_rate=sampling_rate
+        )
         if sampling_rate == 1:
             return math.sqrt(n_iter) / PrivacyBudget(epsilon, delta).mu
         sampling = sampling_under(self.neighboring_relation)
@@ -108,8 +110,10 @@ class PrivacyCalculator:
         self, *, epsilon: float, delta: float, noise_multiplier: float, sampling_rate: float = 1.0
     ) -> int:
         """Return the most iterations that cost no more than epsilon; 0 if one costs more."""
-        self._check(epsilon=epsilon, delta=delta)
-        self._check(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate)
+        epsilon, delta = self._check(epsilon=epsilon, delta=delta)
+        noise_multiplier, sampling_rate = self._check(
+            noise_multiplier=noise_multiplier, sampling_rate=sampling_rate
+        )
         mu = gdp_mu(epsilon, delta)
         if sampling_rate == 1:
             return math.floor((mu * noise_multiplier) ** 2)
@@ -126,7 +130,9 @@ class PrivacyCalculator:
         self, *, epsilon: float, delta: float, noise_multiplier: float, n_iter: int
     ) -> float:
         """Return the largest sampling rate, up to 1, at which a run costs no more than epsilon."""
-        self._check(epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n_iter=n_iter)
+        epsilon, delta, noise_multiplier, n_iter = self._check(
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n_iter=n_iter
+        )
 
         def excess(log_rate: float) -> float:
             # Positive above the limit, and finite at an epsilon of zero.
@@ -146,23 +152,28 @@ class PrivacyCalculator:
     def _ledger(
         self, noise_multiplier: float, n_iter: int, sampling_rate: float, delta: float
     ) -> PrivacyLedger:
-        self._check(noise_multiplier=noise_multiplier, n_iter=n_iter, sampling_rate=sampling_rate)
-        sampling = sampling_under(self.neighboring_relation)
-        event = gradient_event(float(noise_multiplier), float(sampling_rate), sampling)
-        return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
+        noise_multiplier, n_iter, sampling_rate = self._check(
+            noise_multiplier=noise_multiplier, n_iter=n_iter, sampling_rate=sampling_rate
+        )
+        event = gradient_event(
+            noise_multiplier, sampling_rate, sampling_under(self.neighboring_relation)
+        )
+        return PrivacyLedger(((event, n_iter),), self.neighboring_relation, delta)
 
-    def _check(self, **numbers: float) -> None:
-        """Refuse numbers that are out of range."""
+    def _check(self, **numbers: float) -> Iterator[Any]:
+        """Yield Python's numbers, and refuse those that are out of range."""
         for name, value in numbers.items():
             if name == "n_iter":
-                check_whole(name, value)
+                yield check_whole(name, value)
             elif name == "sampling_rate":
-                check_number(name, value, above=0, at_most=1)
-            elif name == "noise_multiplier":
-                check_number(name, value, above=0, below=math.inf)
-                GaussianEvent(value)
+                yield check_number(name, value, above=0, at_most=1)
             else:
-                check_number(name, value, above=0, below=1 if name == "delta" else math.inf)
+                number = check_number(
+                    name, value, above=0, below=1 if name == "delta" else math.inf
+                )
+                if name == "noise_multiplier":
+                    GaussianEvent(number)
+                yield number
 
 
 class ExpectedAccuracy(NamedTuple):
@@ -459,8 +470,8 @@ def _simulation(
     random_state: Any,
 ) -> tuple[np.ndarray, BaseEstimator, Iterator[tuple[np.ndarray, np.ndarray, int | None]]]:
     """Return the chances of the classes in each row, what to fit, and rows, labels and seeds."""
-    check_whole("n_samples", n_samples)
-    check_whole("n_repeats", n_repeats)
+    n_samples = check_whole("n_samples", n_samples)
+    n_repeats = check_whole("n_repeats", n_repeats)
     rng = check_random_state(random_state)
     classes, chances = _truth(X, y, accuracy)
     n_fitted = min(n_samples, _MOST_FITTED)

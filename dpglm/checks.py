@@ -1,10 +1,14 @@
-"""Checks of parameters; each returns the value, or raises a ValueError that states the rule."""
+"""Checks of parameters, labels and rows; each returns the value, or raises a ValueError."""
 
 import math
 import operator
 from collections.abc import Collection
+from datetime import UTC, date, timedelta
 from numbers import Integral, Number, Real
 from typing import Any
+
+import numpy as np
+from sklearn.utils import column_or_1d
 
 _LIMITS = {
     "above": ("above", operator.gt),
@@ -14,6 +18,14 @@ _LIMITS = {
 }
 # In characters, of a value that a message quotes.
 _LONGEST = 60
+# Labels in Python's types, and how arrays hold them. numpy's durations count as whole numbers.
+_ARRAY_TYPES = {
+    str: object,
+    (timedelta, np.timedelta64): "m8[us]",
+    (date, np.datetime64): "M8[us]",
+    (bool, np.bool_, Real): None,
+}
+_ADVICE = "give these rows a label, or a class of their own, by a public rule"
 
 
 def is_number(value: object) -> bool:
@@ -29,8 +41,17 @@ def is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN, NA, NaT, or a blank string."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
 def _shown(value: Any) -> str:
     """Return how a message shows a value: by its type alone where it is long and may be data."""
+    if isinstance(value, Integral) and not (isinstance(value, bool) or is_number(value)):
+        return "<a whole number beyond those of floats>"
     is_short = isinstance(value, Number | str) or len(repr(value)) <= _LONGEST
     return repr(value) if is_short else f"<{type(value).__name__}>"
 
@@ -49,7 +70,7 @@ def check_number(name: str, value: Any, *, advice: str = "", **limits: float) ->
 
 def check_whole(name: str, value: Any, *, at_least: int = 1, at_most: int | None = None) -> int:
     """Return a whole number within limits."""
-    within = isinstance(value, Integral) and not isinstance(value, bool) and value >= at_least
+    within = isinstance(value, Integral) and is_number(value) and value >= at_least
     if not within or (at_most is not None and value > at_most):
         rule = f", {at_least} or more" if at_most is None else f" from {at_least} to {at_most}"
         raise ValueError(f"{name}={_shown(value)} must be a whole number{rule}.")
@@ -61,3 +82,65 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name}={_shown(value)} is unknown; choose one of {list(choices)}.")
     return value
+
+
+def check_labels(name: str, values: Any, advice: str = _ADVICE) -> np.ndarray:
+    """Return labels, groups or classes as a vector (n,) of one type, none missing or infinite.
+
+    Times are in microseconds, whatever their unit, and in UTC if they have a time zone.
+    """
+    # From a list with one string, numpy would make strings of all values.
+    array = values if hasattr(values, "__array__") else np.asarray(values, dtype=object)
+    labels = check_vector(name, array)
+    listed = labels.tolist() if labels.dtype == object else []
+    lacking = np.array([not isinstance(v, str) and is_missing(v) for v in listed], dtype=bool)
+    if labels.dtype.kind in "fmM":
+        lacking = ~np.isfinite(labels)
+    if lacking.any():
+        row = int(np.argmax(lacking))
+        word = "missing" if is_missing(labels[row]) else "infinite"
+        raise ValueError(f"{name} has {word} labels, the first in row {row + 1}; {advice}.")
+    kinds = {_array_type(v) for v in listed}
+    if len(kinds) > 1:
+        raise ValueError(f"{name} must hold labels of one type; turn them all into strings.")
+    if kinds and not (kinds == {object} and array is values):
+        listed = [v.astimezone(UTC).replace(tzinfo=None) if _is_moment(v) else v for v in listed]
+        typed = np.array(listed, *(kinds - {object}))
+        return labels if typed.dtype == object else check_labels(name, typed, advice)
+    return labels.astype(f"{labels.dtype.kind}8[us]") if labels.dtype.kind in "mM" else labels
+
+
+def _array_type(label: Any) -> Any:
+    found = (dtype for types, dtype in _ARRAY_TYPES.items() if isinstance(label, types))
+    return next(found, type(label))
+
+
+def _is_moment(label: Any) -> bool:
+    return getattr(label, "tzinfo", None) is not None
+
+
+def check_vector(name: str, values: Any) -> np.ndarray:
+    """Return one value for each row as a vector (n,)."""
+    check_unmasked(name, values)
+    found = np.asarray(values)
+    if (found.ndim != 1 and found.shape[1:] != (1,)) or found.dtype.kind in "cV":
+        what = f"shape {found.shape} and type {found.dtype}"
+        raise ValueError(f"{name} has {what}; give one number, string or date for each row.")
+    return column_or_1d(found, warn=True)
+
+
+def check_unmasked(name: str, values: Any) -> None:
+    """Refuse a masked array."""
+    if np.ma.isMaskedArray(values):
+        raise ValueError(f"{name} is a masked array, and its mask would be lost; fill it first.")
+
+
+def check_rows(X: Any) -> None:
+    """Refuse rows with masks, dates or times, which numpy would read as numbers."""
+    check_unmasked("X", X)
+    schema = getattr(X, "schema", None)
+    dtypes = getattr(schema, "types", getattr(X, "dtypes", getattr(X, "dtype", None)))
+    dtypes = dtypes if np.iterable(dtypes) else [dtypes]
+    # As pandas, polars, pyarrow and numpy write them.
+    if any(str(dtype).lower().startswith(("date", "time", "duration")) for dtype in dtypes):
+        raise ValueError("X holds dates or times; encode them, as a Schema's transformer does.")

@@ -77,7 +77,7 @@ def make_census(
     >>> X.shape, y.shape, coef.shape
     ((1000, 99), (1000,), (100,))
     """
-    check_whole("n_samples", n_samples)
+    n_samples = check_whole("n_samples", n_samples)
     schema = load_schema("census")
     rng = check_random_state(random_state)
     frequencies, w = _population(schema.categorical)
@@ -359,8 +359,8 @@ def sample_from_schema(
     >>> X.shape, y.shape
     ((2000, 100), (2000,))
     """
-    check_whole("n_samples", n_samples)
-    check_number("signal", signal, at_least=0, below=np.inf)
+    n_samples = check_whole("n_samples", n_samples)
+    signal = check_number("signal", signal, at_least=0, below=np.inf)
     shares = _checked_shares(class_shares, len(schema.classes))
     rng = check_random_state(random_state)
     stratum = rng.choice(_N_STRATA, size=n_samples, p=rng.dirichlet(np.full(_N_STRATA, 3.0)))

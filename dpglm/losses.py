@@ -80,7 +80,9 @@ class SmoothedHinge(_MarginLoss):
 
     def __post_init__(self):
         advice = "use Hinge() for the loss without smoothing"
-        check_number("half_width", self.half_width, at_least=1e-100, at_most=1e100, advice=advice)
+        limits = {"at_least": 1e-100, "at_most": 1e100, "advice": advice}
+        half_width = check_number("half_width", self.half_width, **limits)
+        object.__setattr__(self, "half_width", half_width)
 
     @property
     def curvature(self) -> float:

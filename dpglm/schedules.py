@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from dpglm.checks import check_number, is_auto, is_number
 
@@ -639,6 +639,9 @@ def _chosen(parameter: str, value: Any) -> Any:
             f"{parameter}={value!r} is no {kind.__name__.lower()}. Give a number, one of "
             f"{', '.join(map(repr, named))}, or a {kind.__name__} object."
         )
+    # Arithmetic in a shorter type would overflow or round.
+    narrow = {k: v.item() for k, v in value.get_params().items() if isinstance(v, np.number)}
+    value = clone(value).set_params(**narrow) if narrow else value
     if kind is Momentum and hasattr(value, "coefficient"):
         name = f"momentum={value!r}: coefficient"
         check_number(name, value.coefficient, at_least=0, below=1)
@@ -725,8 +728,8 @@ def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -
     ``gamma^T + a ((1 - gamma^(T/2)) / (1 - gamma^(1/2)))^2`` for dynamic noise and
     ``gamma^T + kappa a T (1 - gamma^T)`` for constant noise. Both have a single minimum in T.
     """
-    _positive("noise_to_gap", noise_to_gap)
-    check_number("kappa", kappa, at_least=1, below=math.inf)
+    noise_to_gap = _positive("noise_to_gap", noise_to_gap)
+    kappa = check_number("kappa", kappa, at_least=1, below=math.inf)
     if kappa == 1:
         return 1
     log_gamma = math.log1p(-1 / kappa)

@@ -49,7 +49,7 @@ def test_limits_are_kept(kind):
 
 
 def test_a_rule_is_one_sentence():
-    with pytest.raises(ValueError, match=r"^x=1000.* must be a number above 0.$"):
+    with pytest.raises(ValueError, match=r"^x=<a whole .*> must be a number above 0.$"):
         check_number("x", 10**400, above=0)
     with pytest.raises(ValueError, match=r"^x=inf must be a number above 0 and finite.$"):
         check_number("x", math.inf, above=0, below=math.inf)

@@ -156,7 +156,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_kernel_is_compiled_if_what_was_kept_is_damaged(folder, damage):
+def test_dayone_a_kernel_is_compiled_if_what_was_kept_is_damaged(folder, damage):
     again = kernel()(twice)
     DAMAGES[damage](folder)
     assert again(3.0) == 6.0 and not again.stats.cache_hits

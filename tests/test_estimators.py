@@ -207,7 +207,7 @@ BAD_PARAMETERS = [
     ({"max_iter": 0}, "max_iter=0 must"),
     ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must list"),
     ({"classes": [0, 2]}, r"label .*1.*, which is not in classes=\[0, 2\]"),
-    ({"classes": "01"}, "classes='01' must list two or more distinct labels"),
+    ({"classes": "01"}, "classes has shape"),
     ({"classes": [0, 2]}, "map others to these by a public rule"),
     ({"fit_intercept": "no"}, "fit_intercept='no' must be True or False"),
     ({"class_weight": "balanced"}, "class_weight='balanced' .* label counts"),
@@ -288,7 +288,7 @@ def test_missing_labels_are_refused_in_words(labels):
     assert empty.classes_.tolist() == ["", "a"]
     mixed = np.array([0, np.int64(1)], dtype=object)
     assert DPLogisticRegression(classes=mixed, max_iter=2).fit(np.eye(40), [0, 1] * 20).n_iter_ == 2
-    with pytest.raises(ValueError, match="labels of one type, none of them missing"):
+    with pytest.raises(ValueError, match="classes has missing labels"):
         DPLogisticRegression(classes=[False, True, None]).fit(np.eye(40), [True, False] * 20)
 
 
@@ -308,9 +308,9 @@ def test_rows_of_dates_are_refused_and_numbers_in_texts_are_predicted_as_fitted(
     fitted = DPLogisticRegression(max_iter=2).fit(np.arange(40.0)[:, np.newaxis], [0, 1] * 20)
     for use in (lambda X: DPLogisticRegression().fit(X, [0, 1] * 20), fitted.predict):
         for frame in frames:
-            with pytest.raises(ValueError, match="holds dates or times; encode them first"):
+            with pytest.raises(ValueError, match="holds dates or times; encode them"):
                 use(frame)
-    with pytest.raises(ValueError, match="Dates and times not supported"):
+    with pytest.raises(ValueError, match="holds dates or times"):
         DPLogisticRegression(classes=[0, 1]).fit([(array, [0, 1] * 20)])
     with pytest.raises(ValueError, match="X must have two dimensions"):
         DPLogisticRegression().fit(pd.Series(np.arange(40.0)), [0, 1] * 20)

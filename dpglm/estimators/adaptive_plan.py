@@ -195,7 +195,9 @@ def make_adaptive_plan(
     if loss_clip is not None:
         loss_clip = check_clip("loss_clip", loss_clip)
     n_splits = _AUTOMATIC_SPLITS if n_splits == "auto" else n_splits
-    _check_division(n_splits, selection_fraction, selection, accountant)
+    n_splits, selection_fraction = _checked_division(n_splits, selection_fraction)
+    check_choice("selection", selection, SELECTIONS)
+    check_choice("accountant", accountant, ("auto", *ACCOUNTANTS))
     max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
     n_iter = check_whole("max_iter", max_iter)
     if step_schedule is not None and budget.epsilon < math.inf:
@@ -305,15 +307,12 @@ def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
     refuse_all_noise(plan.preconditioner, plan.first)
 
 
-def _check_division(
-    n_splits: Any, selection_fraction: Any, selection: Any, accountant: Any
-) -> None:
-    check_number("n_splits", n_splits, at_least=1, below=math.inf, advice="or use 'auto'")
-    if selection_fraction != "published":
-        advice = "or use 'published'"
-        check_number("selection_fraction", selection_fraction, above=0, below=1, advice=advice)
-    check_choice("selection", selection, SELECTIONS)
-    check_choice("accountant", accountant, ("auto", *ACCOUNTANTS))
+def _checked_division(n_splits: Any, fraction: Any) -> tuple[float, float | str]:
+    n_splits = check_number("n_splits", n_splits, at_least=1, below=math.inf, advice="or 'auto'")
+    if not isinstance(fraction, str) or fraction != "published":
+        limits = {"above": 0, "below": 1, "advice": "or use 'published'"}
+        fraction = check_number("selection_fraction", fraction, **limits)
+    return n_splits, fraction
 
 
 def _checked(name: str, value: Any) -> float:

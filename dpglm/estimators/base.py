@@ -97,9 +97,9 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
         self, n_samples: int, n_features: int, n_classes: int, max_row_norm: float | None = None
     ) -> Plan:
         """Return the plan of a fit; the norms of the rows may have a public bound."""
-        check_whole("n_samples", n_samples)
-        check_whole("n_features", n_features)
-        check_whole("n_classes", n_classes, at_least=2)
+        n_samples = check_whole("n_samples", n_samples)
+        n_features = check_whole("n_features", n_features)
+        n_classes = check_whole("n_classes", n_classes, at_least=2)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise ValueError(f"fit_intercept={self.fit_intercept!r} must be True or False.")
         alpha, given = self._penalty(), getattr(self, "max_row_norm", None)

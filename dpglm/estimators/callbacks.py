@@ -3,6 +3,7 @@
 Callbacks get copies of the data and released coefficients. No guarantee rests on this file.
 """
 
+import copy
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -95,3 +96,11 @@ class Callbacks(CallbackSupportMixin):
             callbacks = state["_skl_callbacks"]
             state["_skl_callbacks"] = [c for c in callbacks if id(c) not in _witnesses]
         return state
+
+
+def picklable_copy(estimator: Any) -> Any:
+    """Return a copy without callbacks and an auditor's vault, to be sent to other machines."""
+    copied = copy.copy(estimator)
+    for name in ("_skl_callbacks", "_vault_type"):
+        vars(copied).pop(name, None)
+    return copied

@@ -214,7 +214,8 @@ class InferenceResults:
     references: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        check_number("level", self.level, above=0, at_most=1.0 - 1e-12)
+        level = check_number("level", self.level, above=0, at_most=1.0 - 1e-12)
+        object.__setattr__(self, "level", level)
         given = {} if self.references is None else self.references
         if not isinstance(given, Mapping):
             raise ValueError(f"references={given!r} must be a dict, as {{'home': 'owned'}}.")
@@ -337,7 +338,7 @@ class InferenceResults:
     def conf_int(self, alpha: float | None = None) -> np.ndarray:
         """Return the ends of the intervals (n_parameters, 2), of level ``1 - alpha`` if given."""
         if alpha is not None:
-            check_number("alpha", alpha, above=0, at_most=1.0)
+            alpha = check_number("alpha", alpha, above=0, at_most=1.0)
         table = self.estimates if alpha is None else replace(self, level=1 - alpha).estimates
         return np.column_stack([table.low, table.high])
 

@@ -1,8 +1,7 @@
 """The input of a fit: rows in arrays or in blocks, and their labels."""
 
-import copy
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn import config_context
-from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from dpglm.checks import check_number, check_whole
+from dpglm.checks import check_labels, check_number, check_rows, check_vector, check_whole
+from dpglm.estimators.callbacks import picklable_copy
 from dpglm.privacy.vault import block_sums
-from dpglm.schema.values import BOUND_KEY, check_sparse, composed, is_missing, reworded_error
+from dpglm.schema.values import BOUND_KEY, check_sparse, composed, reworded_error
 from dpglm.sources.arrays import ArraySource, IterableSource, is_sliceable
 from dpglm.sources.base import Source, kept_in_a_file
 from dpglm.sources.dask import dask_source
@@ -32,47 +31,40 @@ def spelled(labels: np.ndarray, listed: np.ndarray) -> np.ndarray:
 
     Others stay unchanged. If the list has two spellings of one label, the last one is used.
     """
-    if labels.ndim != 1 or labels.dtype.kind not in "OUT":
+    if labels.dtype.kind not in "OUT":
         return labels
     own = {composed(text): text for text in listed.tolist() if isinstance(text, str)}
     found = [own.get(composed(v), v) if isinstance(v, str) else v for v in labels.tolist()]
-    kind = str if labels.dtype.kind == "U" else labels.dtype
-    return np.fromiter(found, object, len(found)).astype(kind)
+    return np.array(found, str if labels.dtype.kind == "U" else labels.dtype)
 
 
-def resolved_classes(classes: Any, y: np.ndarray) -> np.ndarray:
-    """Return the label set in order: the one declared, or the labels that occur.
+def resolved_classes(classes: Any, y: np.ndarray | None) -> np.ndarray:
+    """Return the label set in order: the one declared, or the labels that occur, if they are known.
 
     It has the type of the labels, which is assumed public, if this type can hold it. Labels become
     floats if their type has missing values; declared classes keep their type.
     """
-    observed = np.unique(y)
-    observed = np.unique(spelled(observed, observed if classes is None else np.asarray(classes)))
-    if classes is None:
+    rule = "list only labels that rows may have"
+    given = None if classes is None else check_labels("classes", classes, rule)
+    observed = np.unique(given if y is None else y)
+    observed = np.unique(spelled(observed, observed if given is None else given))
+    if given is None:
         if len(observed) < 2:
             raise ValueError(
                 f"y holds {len(observed)} class, and two or more are needed. If others exist, "
                 "name them all in classes=, which also protects the label set."
             )
         return observed
-    given = np.asarray(classes)
-    listed = given.tolist() if given.ndim == 1 and given.dtype == object else []
-    plain = {type(label.item() if isinstance(label, np.generic) else label) for label in listed}
-    if len(plain) > 1:
-        raise ValueError(f"classes={classes!r} must list labels of one type, none of them missing.")
     declared = np.unique(spelled(given, given))
-    if given.ndim != 1 or len(declared) < 2 or len(declared) != len(given):
-        raise ValueError(
-            f"classes={classes!r} must list two or more distinct labels, each class once."
-        )
+    if len(declared) < 2 or len(declared) != len(given):
+        raise ValueError(f"classes={classes!r} must list two or more labels, each class once.")
     # Not by numpy, which would compare numbers with strings as strings.
     known = set(declared.tolist())
     unknown = [label for label in observed.tolist() if label not in known]
     if unknown:
         raise ValueError(
             f"y holds the label {unknown[0]!r}, which is not in classes={classes!r}. List all "
-            "labels there, or map others to these by a public rule (a VotingClassifier, as others "
-            "do, numbers the labels: list its numbers)."
+            "labels there, or map others to these by a public rule, as a VotingClassifier does."
         )
     if observed.dtype.kind == "f":
         return declared
@@ -183,14 +175,6 @@ def _held(
     )
 
 
-def picklable_copy(estimator: Any) -> Any:
-    """Return a copy without callbacks and an auditor's vault, to be sent to other machines."""
-    copied = copy.copy(estimator)
-    for name in ("_skl_callbacks", "_vault_type"):
-        vars(copied).pop(name, None)
-    return copied
-
-
 def public_max_row_norm(X: Any) -> float | None:
     """Return the bound on norms that rows have, without the 1 of an intercept, or None.
 
@@ -212,10 +196,9 @@ def training_data(
     """Return the input of a fit, validated as scikit-learn does."""
     if (groups is None) != (estimator.max_contributions is None):
         raise ValueError(
-            f"max_contributions={estimator.max_contributions!r} and groups belong together: "
-            "groups has the person of each row, and max_contributions is the public number of "
-            "rows of one person that count. Give both to protect persons, or neither to protect "
-            "rows."
+            f"max_contributions={estimator.max_contributions!r} and groups belong together: the "
+            "public number of rows of one person that count, and the person of each row. Give both "
+            "to protect persons, or neither to protect rows."
         )
     source = as_source(X, y)
     if source is None:
@@ -232,10 +215,7 @@ def training_data(
         classes, shape = _label_set(estimator.classes, labels, None), (n_records, rows.shape[1])
         return TrainingData(rows, labels, None, classes, shape, rows.dtype, bound, options)
     if sample_weight is not None or groups is not None:
-        raise TypeError(
-            "sample_weight and groups are for arrays or a CSR matrix in memory, not for blocks of "
-            "rows."
-        )
+        raise TypeError("sample_weight and groups are for rows in memory, not for blocks of rows.")
     if not estimator._reads_blocks:
         raise TypeError(
             f"{type(estimator).__name__} needs all rows at once: give it arrays or a CSR matrix in "
@@ -260,15 +240,14 @@ def _validated(estimator: Any, X: Any, y: Any, *, finite: bool) -> tuple[Any, np
     Estimators that read blocks find NaN by row norms, without another pass over the data. With
     groups all rows are checked first, as only the first rows of a group are kept.
     """
-    _check_labels(y)
-    check_no_dates(X)
+    y = None if y is None else check_labels("y", y)
     checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
     checks["ensure_all_finite"] = finite or not estimator._reads_blocks
     try:
         # scikit-learn looks for NaN by a sum, whose overflow would warn for some data only.
         with config_context(assume_finite=False):
             return validate_data(estimator, X, y, **checks)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         failed = error
     # Raised here, as it would keep an error that is being handled.
     raise reworded_error(failed, X)
@@ -280,39 +259,10 @@ def _label_set(declared: Any, y: np.ndarray | None, source: Source | None) -> np
     scikit-learn warns of few labels that are all distinct, so it sees those of blocks thrice.
     """
     if declared is not None:
-        return resolved_classes(declared, np.asarray(declared) if y is None else y)
+        return resolved_classes(declared, y)
     y = source.observed_labels() if y is None else y
     check_classification_targets(y if source is None else np.repeat(y, 3))
     return resolved_classes(None, y)
-
-
-def _check_labels(y: Any) -> None:
-    """Raise a ValueError that names y if a label is missing; scikit-learn's does not name y."""
-    labels = np.asarray(y)
-    if labels.ndim != 1 or labels.dtype.kind not in "fO":
-        return
-    if labels.dtype.kind == "f":
-        missing = np.isnan(labels)
-    else:
-        found = (not isinstance(label, str) and is_missing(label) for label in labels.tolist())
-        missing = np.fromiter(found, dtype=bool, count=len(labels))
-    if missing.any():
-        raise ValueError(
-            f"y has missing labels, the first in row {int(np.argmax(missing)) + 1}; give these "
-            "rows a label, or a class of their own, by a public rule."
-        )
-
-
-def check_no_dates(X: Any) -> None:
-    """Raise a ValueError if columns hold dates or times, which would be read as numbers."""
-    schema = getattr(X, "schema", None)
-    dtypes = getattr(schema, "types", getattr(X, "dtypes", getattr(X, "dtype", None)))
-    dtypes = dtypes if np.iterable(dtypes) else [dtypes]
-    # As pandas, polars, pyarrow and numpy write them.
-    if any(str(dtype).lower().startswith(("date", "time", "duration")) for dtype in dtypes):
-        raise ValueError(
-            "X holds dates or times; encode them first, for example by the transformer of a Schema."
-        )
 
 
 def _options_of_rows(estimator: Any, X: Any, sample_weight: Any, groups: Any) -> dict[str, Any]:
@@ -343,13 +293,7 @@ def _checked_weights(sample_weight: Any, X: Any) -> np.ndarray:
 
 def _of_each_row(name: str, values: Any, X: Any) -> np.ndarray:
     """Return one value for each row, or raise a ValueError."""
-    if np.ma.isMaskedArray(values):
-        raise ValueError(f"{name} is a masked array, and its mask would be lost; fill it first.")
-    shape = np.asarray(values).shape
-    if shape[1:] != (1,) and len(shape) != 1:
-        # scikit-learn's error would be about y.
-        raise ValueError(f"{name} has shape {shape}; give one value for each row.")
-    values = column_or_1d(values)
+    values = check_vector(name, values)
     if len(values) != X.shape[0]:
         raise ValueError(f"{name} has {len(values)} values, and X {X.shape[0]} rows.")
     return values
@@ -357,23 +301,15 @@ def _of_each_row(name: str, values: Any, X: Any) -> np.ndarray:
 
 def group_numbers(groups: Any, X: Any) -> np.ndarray:
     """Return the group of each row of X, as numbers from 0 (n_rows,)."""
-    # From a list, numpy would make strings of strings, numbers and NaN.
-    groups = groups if hasattr(groups, "dtype") else np.asarray(groups, dtype=object)
+    check_labels("groups", groups, "each row needs a person")
+    # Of a list with large numbers and one below zero, numpy would make floats.
+    groups = groups if hasattr(groups, "__array__") else np.asarray(groups, dtype=object)
     groups = _of_each_row("groups", groups, X)
-    try:
-        groups = spelled(groups, groups)
-        names, numbers = np.unique(groups, return_inverse=True)
-        usable = bool((names == names).all())  # NaN and NaT are not equal to themselves
-        if groups.dtype == object:
-            # Without a total order, equal values may stay apart after sorting.
-            usable &= len(set(names.tolist())) == len(names) and len(set(map(type, groups))) == 1
-    except (TypeError, ArithmeticError):  # None, pandas.NA and Decimal("NaN") have no order
-        usable = False
-    if not usable:
-        raise ValueError(
-            "groups must be of one type, without missing values: each row needs a person."
-        )
-    return numbers
+    if groups.dtype.kind not in "OU":
+        return np.unique(groups, return_inverse=True)[1]
+    numbers: dict[Any, int] = {}
+    names = map(composed, groups.tolist())
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names])
 
 
 def _among_first(groups: np.ndarray, most: int) -> np.ndarray:
@@ -386,6 +322,7 @@ def _among_first(groups: np.ndarray, most: int) -> np.ndarray:
 
 def as_source(X: Any, y: Any) -> Source | None:
     """Return X and y as blocks, or None if they are arrays in memory."""
+    check_rows(X)
     if sparse.issparse(X):
         check_sparse(X)
     if isinstance(X, Source):
@@ -403,13 +340,3 @@ def as_source(X: Any, y: Any) -> Source | None:
     if y is None:
         return IterableSource(X) if isinstance(X, Iterable) and not is_sliceable(X) else None
     return ArraySource(X, y) if is_sliceable(X) and len(X.shape) == 2 else None
-
-
-def unlabelled_source(X: Any) -> Source | None:
-    """Return the blocks of rows to predict, or None if the rows are in memory."""
-    if len(shape := getattr(X, "shape", ())) == 2:
-        return as_source(X, np.zeros(shape[0], dtype=np.int8))
-    # A list may hold rows as well as blocks.
-    if isinstance(X, Sequence) and not (X and isinstance(X[0], tuple) and np.ndim(X[0][0]) == 2):
-        return None
-    return as_source(X, None)

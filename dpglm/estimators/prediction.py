@@ -1,6 +1,6 @@
 """From released coefficients to scores, classes and probabilities: nothing here sees a fit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import wraps
@@ -14,14 +14,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.estimators.inputs import (
-    Table,
-    as_source,
-    check_no_dates,
-    picklable_copy,
-    spelled,
-    unlabelled_source,
-)  # fmt: skip
+from dpglm.checks import check_labels
+from dpglm.estimators.callbacks import picklable_copy
+from dpglm.estimators.inputs import Table, as_source, spelled
 from dpglm.exceptions import Offered, PrivacyWarning
 from dpglm.privacy.odometer import count_copy, warn_of_exact_scores
 from dpglm.schema.values import is_dask, validated
@@ -42,12 +37,22 @@ def _with_logistic_loss(method: Callable) -> Offered:
     )(method)
 
 
+def _unlabelled_source(X: Any) -> Source | None:
+    """Return the blocks of rows to predict, or None if the rows are in memory."""
+    if len(shape := getattr(X, "shape", ())) == 2:
+        return as_source(X, np.zeros(shape[0], dtype=np.int8))
+    # A list may hold rows as well as blocks.
+    if isinstance(X, Sequence) and not (X and isinstance(X[0], tuple) and np.ndim(X[0][0]) == 2):
+        return None
+    return as_source(X, None)
+
+
 def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
     """Let a method accept every input of `fit`, with blocks of rows one by one."""
 
     @wraps(method)
     def answer(self, X):
-        source = None if is_dask(X) else unlabelled_source(X)
+        source = None if is_dask(X) else _unlabelled_source(X)
         if source is None and not is_dask(X):
             return method(self, X)
         ask = getattr(picklable_copy(self), method.__name__)
@@ -120,7 +125,6 @@ class LinearPredictions(ExactScore):
         (n_samples, n_classes)
         """
         check_is_fitted(self)
-        check_no_dates(X)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": False}
         X = validated(lambda: validate_data(self, X, **checks), X)
         X = self._as_fitted(X)
@@ -189,7 +193,7 @@ class LinearPredictions(ExactScore):
         return float(sum(hits) / source.n_samples)
 
     def _hits(self, X: Any, y: Any, *, normalize: bool = False, **options: Any) -> Any:
-        y = spelled(np.asarray(y), self.classes_)
+        y = spelled(check_labels("y", y), self.classes_)
         return accuracy_score(y, self.predict(X), normalize=normalize, **options)
 
     def to_sklearn(self) -> Any:

@@ -213,10 +213,10 @@ class Preconditioner(BaseEstimator):
             # Elements of at most 1 make no larger norm: these columns have other units.
             if max_norm is not None and max_norm > math.sqrt(n_columns):
                 row_clipping_norm = max_norm
-        check_number("budget_fraction", self.budget_fraction, above=0, below=1)
-        check_number("damping", self.damping, above=0, below=math.inf)
+        fraction = check_number("budget_fraction", self.budget_fraction, above=0, below=1)
+        damping = check_number("damping", self.damping, above=0, below=math.inf)
         norm = check_number("row_clipping_norm", row_clipping_norm, above=1e-50, below=1e50)
-        planned = [("second moment", "the correlations of features", self.budget_fraction)]
+        planned = [("second moment", "the correlations of features", fraction)]
         if self.row_clipping_norm is None and max_norm is None:
             units = "magnitude histogram", "the units and middles of columns"
             if uses_row_norms(n_columns, n_mu):
@@ -227,7 +227,7 @@ class Preconditioner(BaseEstimator):
             PlannedRelease(name, purpose, left * fraction, 1 / (mu * math.sqrt(left * fraction)))
             for name, purpose, fraction in planned
         )
-        return type(self)(self.budget_fraction, self.damping, norm), releases
+        return type(self)(fraction, damping, norm), releases
 
 
 @dataclass(eq=False, repr=False)

@@ -78,7 +78,8 @@ class PrivacyBudget:
                 "records private, so pass n_samples_estimate, a public number close to it."
             )
         if estimate is not None:
-            check_whole("n_samples_estimate", estimate)
+            estimate = check_whole("n_samples_estimate", estimate)
+            object.__setattr__(self, "n_samples_estimate", estimate)
 
     @cached_property
     def mu(self) -> float:

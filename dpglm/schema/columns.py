@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
+from dpglm.checks import is_missing
 from dpglm.schema.values import (
     Distinct,
     Places,
@@ -24,7 +25,6 @@ from dpglm.schema.values import (
     day,
     days,
     distinct,
-    is_missing,
     numbers,
     value_at,
 )
@@ -706,7 +706,7 @@ class Target(_Described):
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         places = Places(self.labels)
-        labels = [*map(composed, self.labels)]
+        labels = {*map(composed, self.labels)}
         other = [value for value in as_distinct(raw).values if composed(value) not in labels]
         meant = [value for value in other if places.of(distinct([value], self.name)) >= 0]
         if meant:

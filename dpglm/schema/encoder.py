@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpglm.checks import check_rows, check_unmasked
 from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_max_row_norm
 
@@ -228,10 +229,12 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return (np.clip(X, self.lower_, self.upper_) - self.lower_) / (self.upper_ - self.lower_)
 
     def _checked(self, X: Any, **changes: Any) -> np.ndarray:
+        check_rows(X)
         return validated(lambda: validate_data(self, X, dtype=np.float64, **changes), X)
 
     def _bound(self, name: str) -> np.ndarray:
         value = getattr(self, name)
+        check_unmasked(name, value)
         bound = np.asarray(value, dtype=np.float64)
         if bound.shape not in ((), (self.n_features_in_,)):
             raise ValueError(

@@ -335,11 +335,11 @@ class Schema:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str | bytes) -> Self:
         """Build a schema from its JSON form; `load_schema` reads a file."""
         try:
             document = json.loads(text)
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise ValueError(f"the schema is not JSON: {error}; see Schema.to_json().") from error
         return cls.from_dict(document)
 
@@ -360,7 +360,7 @@ class Schema:
         return text + write({"target": target})
 
     @classmethod
-    def from_yaml(cls, text: str) -> Self:
+    def from_yaml(cls, text: str | bytes) -> Self:
         """Build a schema from YAML, with PyYAML; `load_schema` reads a file.
 
         The words yes, no, on and off are strings, not booleans, and so are 01001, 0x1F and 12:30.
@@ -399,7 +399,7 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
             f"{sorted(packaged)}, or name a file."
         )
     is_yaml = file.name.endswith((".yaml", ".yml"))
-    return (Schema.from_yaml if is_yaml else Schema.from_json)(file.read_text(encoding="utf-8"))
+    return (Schema.from_yaml if is_yaml else Schema.from_json)(file.read_bytes())
 
 
 def positive_place(classes: Any, pos_label: Any = None, schema: Schema | None = None) -> int:
@@ -607,11 +607,13 @@ def plain_path(path: str | os.PathLike[str], *, folder: bool = False) -> Path:
     Whatever this package reads or writes by name passes here. Without a shell, ``"~/study"`` would
     be a new file below each working directory. Only a path that may be a folder may name one.
     """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path={path!r:.80} must be the path of a file, as a string or a Path.")
     given = os.fsdecode(path)
     meant = os.path.expandvars(os.path.expanduser(given))
     what = "file or folder" if folder else "file"
-    if not meant.strip():
-        raise ValueError(f"path={given!r} is empty. Name a {what}.")
+    if not meant.strip() or "\0" in meant:
+        raise ValueError(f"path={given!r} is empty or has a null character. Name a {what}.")
     if meant.startswith("~") or re.search(r"\$\w|\$\{", meant):
         raise ValueError(
             f"path={given!r} names a user or a variable that is not known here. Write the path out."

@@ -12,6 +12,7 @@ import narwhals as nw
 import numpy as np
 from scipy import sparse
 
+from dpglm.checks import check_rows, is_missing
 from dpglm.exceptions import ADVICE_ON_MISSING_VALUES, require
 
 
@@ -131,6 +132,10 @@ def _read(values: Any, name: str) -> Raw:
     series = values if isinstance(values, nw.Series) else _as_series(values)
     if series is not None:
         return _from_series(series, name)
+    if np.ma.isMaskedArray(values):
+        # What is masked becomes None; of nanoseconds tolist would return numbers.
+        values = values.astype("M8[us]") if values.dtype.kind == "M" else values
+        return distinct(values.tolist(), name)
     # From a list with one string, numpy would make strings of all values.
     return _from_array(np.asarray(values, None if hasattr(values, "__array__") else object), name)
 
@@ -171,7 +176,7 @@ def _from_series(series: Any, name: str) -> Raw:
     elif series.implementation.is_pyarrow() and not (dtype.is_numeric() or dtype.is_temporal()):
         return _from_arrow(native, name)
     if isinstance(dtype, nw.Categorical | nw.Enum) and series.implementation.is_pandas_like():
-        values, codes = native.cat.categories.tolist(), native.cat.codes.to_numpy()
+        values, codes = _decoded(native.cat.categories.tolist(), name), native.cat.codes.to_numpy()
         return Distinct([*values, None], np.where(codes < 0, len(values), codes))
     if dtype.is_integer() and series.null_count():
         # As floats, the largest would be rounded because another row has none.
@@ -187,6 +192,7 @@ def _from_arrow(column: Any, name: str) -> Distinct:
         return distinct(column.to_pylist(), name)
     encoded = encoded.unify_dictionaries()
     values = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+    values = _decoded(values, name)
     # As int64: the number of the missing one, the last, may not fit into the type of the indices.
     parts = [c.indices.cast("int64").fill_null(len(values)).to_numpy() for c in encoded.chunks]
     return Distinct([*values, None], np.concatenate([np.empty(0, np.int64), *parts]))
@@ -203,7 +209,7 @@ def _from_array(values: np.ndarray, name: str) -> Raw:
 
 def distinct(values: Iterable[Any], name: str) -> Distinct:
     """Return Python values, each of them once."""
-    values = list(values)
+    values = _decoded(list(values), name)
     # The result for a row must not depend on which of equal values came first. Values of several
     # types may be equal, as 1 and True are; values of other types may be spelled in several ways.
     types = {*map(type, values)} - {str, type(None)}
@@ -221,6 +227,18 @@ def distinct(values: Iterable[Any], name: str) -> Distinct:
     return Distinct([*dict(zip(keys, values, strict=True)).values()], rows)
 
 
+def _decoded(values: list[Any], name: str) -> list[Any]:
+    """Return values of which those in bytes are strings."""
+    if bytes not in {*map(type, values)}:
+        return values
+    try:
+        return [value.decode() if isinstance(value, bytes) else value for value in values]
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"column {name!r} holds bytes that are no text in UTF-8; decode them before."
+        ) from None
+
+
 def as_distinct(raw: Raw) -> Distinct:
     """Return a column as distinct values, whatever it holds."""
     if isinstance(raw, Distinct):
@@ -232,13 +250,6 @@ def as_distinct(raw: Raw) -> Distinct:
 def value_at(raw: Raw, row: int) -> Any:
     """Return the value of a row."""
     return raw.values[raw.rows[row]] if isinstance(raw, Distinct) else raw[row].item()
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value stands for none: None, NaN, NA, NaT, or a blank string."""
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def numbers(raw: Raw) -> np.ndarray:
@@ -302,7 +313,8 @@ class Places:
                 f"{len(unlisted)} of {len(places)} values are not listed, the first of them "
                 f"{value_at(raw, unlisted[0])!r}; spell the categories as the table does"
             )
-        never = [value for k, value in enumerate(self._listed) if not (places == k).any()]
+        occur = set(places.tolist())
+        never = [value for k, value in enumerate(self._listed) if k not in occur]
         if never:
             yield f"these categories never occur: {never}"
 
@@ -329,16 +341,18 @@ def validated(check: Callable[[], Any], X: Any) -> Any:
     """
     try:
         return check()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         failed = error
     raise reworded_error(failed, X)
 
 
 def reworded_error(error: Exception, X: Any) -> Exception:
     """Return what scikit-learn says of rows, or raise an error of ours, neither of which quotes."""
-    of_names = str(error).startswith("The feature names")
-    if of_names or (isinstance(error, TypeError) and not hasattr(X, "columns")):
+    if str(error).startswith("The feature names"):
         return error
+    if isinstance(error, TypeError) and "a real number" in str(error) and not _has_na(X):
+        # scikit-learn's own test asks for its words.
+        return TypeError(f"X must be a table of numbers ({error}); encode anything else first.")
     shape = floating(X).shape
     if len(shape) != 2:
         return ValueError(
@@ -349,6 +363,11 @@ def reworded_error(error: Exception, X: Any) -> Exception:
     first, *_ = str(error).splitlines() or [""]
     known = first.startswith("Input X contains")
     return ValueError(f"{first} {ADVICE_ON_MISSING_VALUES}") if known else error
+
+
+def _has_na(X: Any) -> bool:
+    cells = np.asarray(X, dtype=object).ravel().tolist()
+    return any(type(cell).__name__ in ("NAType", "NaTType") for cell in cells)
 
 
 def check_sparse(X: Any) -> None:
@@ -437,27 +456,36 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
     Numbers that float32 holds exactly become float32, others float64. An error does not quote what
     it cannot convert, as that of numpy would: it is the value of a record.
     """
+    check_rows(rows)
     if sparse.issparse(rows):
         check_sparse(rows)
+    if type(rows).__name__ == "LazyFrame":
+        raise ValueError("X is a LazyFrame, which holds no rows yet; give X.collect().")
+    if getattr(getattr(rows, "dtype", None), "names", None):
+        raise ValueError(
+            "X is a structured array; make its fields columns, for example by "
+            "numpy.lib.recfunctions.structured_to_unstructured(X)."
+        )
     try:
         rows = rows if sparse.issparse(rows) else np.asarray(rows)
         dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
-        if rows.dtype.kind in "cmM":
+        if rows.dtype.kind == "c":
             found = None
         elif sparse.issparse(rows):
             found = sparse.csr_array(rows, dtype=dtype)
         else:
             found = np.ascontiguousarray(rows, dtype=dtype)
-    except (TypeError, ValueError):
-        rows = found = None
+    except (TypeError, ValueError, OverflowError):
+        lacks, rows = _has_na(rows), None
+    if rows is None and lacks:
+        raise ValueError(f"Input X contains NaN. {ADVICE_ON_MISSING_VALUES}")
     if rows is None:
         raise ValueError(
             "X must be a table of numbers, as many in every row; encode anything else first, for "
             "example by the transformer of a Schema."
         )
     if found is None:
-        what = "Complex data" if rows.dtype.kind == "c" else "Dates and times"
-        raise ValueError(f"{what} not supported: X must hold real numbers.")
+        raise ValueError("Complex data not supported: X must hold real numbers.")
     return found
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import column_or_1d
 
+from dpglm.checks import check_labels
 from dpglm.schema.values import check_sparse, with_max_row_norm
 from dpglm.sources.base import BUFFERS, LocalSource, distinct_labels, read_ahead, rows_of_a_block
 
@@ -25,7 +25,8 @@ class ArraySource(LocalSource):
     def __init__(self, X: Any, y: Any, *, block_rows: int | None = None) -> None:
         if len(X.shape) != 2 or min(X.shape) < 1:
             raise ValueError(f"X must have two dimensions and no empty one, got shape {X.shape}.")
-        self._labels = y if is_sliceable(y) else column_or_1d(np.asarray(y))
+        is_stored = is_sliceable(y) and not isinstance(y, np.ndarray)
+        self._labels = y if is_stored else check_labels("y", y)
         n_samples, self.n_features = map(int, X.shape)
         if tuple(self._labels.shape) != (n_samples,):
             raise ValueError(
@@ -48,6 +49,8 @@ class ArraySource(LocalSource):
         self._slices = [slice(start, min(start + rows, n_samples)) for start in starts]
         self.block_rows = tuple(part.stop - part.start for part in self._slices)
         self._file = _file_of(X)
+        if is_stored:
+            self.observed_labels()  # refuses those that are missing, before anything is charged
 
     def describe(self, block: int) -> str:
         part = self._slices[block]
@@ -55,7 +58,7 @@ class ArraySource(LocalSource):
         return f"Block {block} (rows {part.start} to {part.stop - 1} of {where})"
 
     def observed_labels(self) -> np.ndarray:
-        return distinct_labels(self._labels[part] for part in self._slices)
+        return distinct_labels(check_labels("y", self._labels[part]) for part in self._slices)
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         if self._file is None:

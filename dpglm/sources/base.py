@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from dpglm.checks import check_whole
+from dpglm.checks import check_labels, check_whole
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import floating
 
@@ -100,12 +100,12 @@ class LocalSource(Source):
             raise OSError(f"{self.describe(block)} could not be read: {error}") from error
         try:
             return self._encoded(rows, labels)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.describe(block)}: {error}") from error
 
     def _encoded(self, rows: Any, labels: Any) -> tuple[Any, np.ndarray]:
         """Return what `_read` yields as the objective wants it."""
-        return floating(rows), np.asarray(labels)
+        return floating(rows), check_labels("y", labels)
 
     def blocks(self, make: Callable[[Any, np.ndarray], "Objective"]) -> "Blocks":
         return _LocalBlocks(self, make)

@@ -79,7 +79,12 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
     head, rows, known = [], [], {}
     with open(plain_path(path), encoding="utf-8-sig", newline="\n") as lines:
         try:
-            separator = ";" if ";" in lines.readline() else ","
+            if not lines.seekable():
+                raise ValueError(f"{path} cannot be read twice; save the table in a file.")
+            first = lines.readline()
+            if first.strip('"').lower().startswith("sep="):
+                raise ValueError(f"{path} begins with sep=, for spreadsheets; remove that line.")
+            separator = ";" if ";" in first else ","
             lines.seek(0)
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             head = [name.strip() for name in next(reader, [])]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import column_or_1d
 
+from dpglm.checks import check_labels
 from dpglm.schema.values import floating
 from dpglm.sources.base import LocalSource, Source, distinct_labels, make_changed
 
@@ -61,7 +61,7 @@ class ComputedSource(LocalSource):
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]]) -> None:
         self.template, self.n_features = template, template.shape[1]
-        labels = [column_or_1d(np.asarray(y.compute())) for _, y in pairs]
+        labels = [check_labels("y", y.compute()) for _, y in pairs]
         self._numbers = [number for number, y in enumerate(labels) if len(y)]
         self._pairs = pairs
         self.block_rows = _block_rows([len(y) for y in labels])
@@ -77,8 +77,7 @@ class ComputedSource(LocalSource):
         import dask
 
         for block in wanted:
-            X, y = dask.compute(*self._pairs[self._numbers[block]])
-            yield X, column_or_1d(np.asarray(y))
+            yield dask.compute(*self._pairs[self._numbers[block]])
 
 
 class ClusterSource(Source):
@@ -170,7 +169,7 @@ class _Rows:
     """
 
     def __init__(self, X: Any, y: Any) -> None:
-        self._X, self.y = _in_memory(floating(X)), column_or_1d(np.asarray(y))
+        self._X, self.y = _in_memory(floating(X)), check_labels("y", y)
         if len(self.y) != self._X.shape[0]:
             raise ValueError(
                 f"X has {self._X.shape[0]} rows and y has {len(self.y)}; give y the partitions of "

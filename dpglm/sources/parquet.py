@@ -118,7 +118,9 @@ class ParquetSource(LocalSource):
             raise OSError(f"{file} could not be read as Parquet: {error}") from error
         missing = [name for name in self._columns if composed(name) not in names]
         if missing:
-            raise ValueError(f"{file} has no column {missing[0]!r}, which the schema names.")
+            # A folder of Hive has it in its name.
+            hint = "; write it into the files of such folders" * (f"{missing[0]}=" in file)
+            raise ValueError(f"{file} has no column {missing[0]!r}, which the schema names{hint}.")
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, None]]:

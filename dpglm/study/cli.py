@@ -61,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )  # fmt: skip
         command.set_defaults(run=run, parser=command)
         _add_options(command, options)
+    for stream in (sys.stdout, sys.stderr):
+        # What one command prints the next one reads, whatever the console writes.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8")
     arguments = parser.parse_args(argv)
     try:
         with warnings.catch_warnings():

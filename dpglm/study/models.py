@@ -99,7 +99,7 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
     Raises a ValueError if it does not: nothing in the file is run.
     """
     try:
-        document = json.loads(plain_path(path).read_text(encoding="utf-8"))
+        document = json.loads(plain_path(path).read_bytes())
         if {name: document[name] for name in _FORMAT} != _FORMAT:
             raise ValueError(f"it is of version {document['version']!r} of {document['format']!r}")
         if document["method"] not in PLANNED:

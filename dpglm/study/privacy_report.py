@@ -12,7 +12,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm.audit.report import AuditReport
 from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
@@ -108,6 +110,8 @@ class PrivacyReport:
             self.released, odometer = source.ledgers(), source
         else:
             model = source[-1] if isinstance(source, Pipeline) else source
+            if isinstance(model, BaseEstimator):
+                check_is_fitted(model)
             if not isinstance(getattr(model, "privacy_", None), PrivacyLedger):
                 raise ValueError(
                     f"{source!r:.80} has no ledger; give a fitted estimator of this package, its "

@@ -186,7 +186,8 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of the larger probability (n_samples,)."""
-        return self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)]
+        positive = self.predict_proba(X)[:, 1] > 0.5
+        return self.classes_[positive.astype(int)]
 
 
 def _estimator_has(name: str) -> Any:
@@ -285,9 +286,11 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the estimator's own probabilities (n_samples, 2)."""
+        check_is_fitted(self)
         return self.estimator.predict_proba(X)
 
     @_estimator_has("decision_function")
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the estimator's own decision function (n_samples,)."""
+        check_is_fitted(self)
         return self.estimator.decision_function(X)

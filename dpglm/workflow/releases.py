@@ -21,6 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.checks import check_labels, check_unmasked
 from dpglm.estimators.inputs import resolved_classes
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import PrivacyBudget
@@ -299,7 +300,7 @@ def released_statistics(
 def fitted_classes(model: Any) -> np.ndarray:
     """Return the label set of a fitted model."""
     check_is_fitted(model)
-    return np.asarray(model.classes_)
+    return check_labels("classes_", model.classes_)
 
 
 def positive_class(model: Any, pos_label: Any = None) -> int:
@@ -347,9 +348,8 @@ def _scored_records(
     A prediction that is no class is a wrong one, the class after the label; a score that is not a
     number is the lowest.
     """
-    if issparse(X):
-        check_sparse(X)
-    y = column_or_1d(y)
+    _check_table(X)
+    y = check_labels("y", y)
     resolved_classes(classes.tolist(), y)  # refuses other labels
     if not np.array_equal(np.unique(classes), classes):
         raise ValueError(
@@ -380,10 +380,20 @@ def _scored_records(
     )
 
 
+def _check_table(X: Any) -> None:
+    """Refuse rows that no model may be given."""
+    check_unmasked("X", X)
+    if issparse(X):
+        check_sparse(X)
+
+
 def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
     """Return the index of the class of each label (n,), -1 where it is none, whatever it is."""
     index = {composed(label): i for i, label in enumerate(classes.tolist())}
-    found = map(composed, column_or_1d(labels).tolist())
+    labels = column_or_1d(labels)
+    if labels.dtype.kind in "mM":
+        labels = labels.astype(f"{labels.dtype.kind}8[us]")
+    found = map(composed, labels.tolist())
     return np.array([index.get(label, -1) for label in found], dtype=int)
 
 
@@ -419,8 +429,7 @@ def ranking_score(model: Any, X: Any, positive: int = 1) -> np.ndarray:
 
     One that is not a number is the lowest.
     """
-    if issparse(X):
-        check_sparse(X)
+    _check_table(X)
     with np.errstate(divide="ignore", invalid="ignore"):
         if hasattr(model, "predict_proba"):
             log = np.log(_probabilities(model, X))

@@ -17,6 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm.checks import check_labels
 from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
 from dpglm.estimators.plan import ledger_of
@@ -231,7 +232,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         settings = self._settings()
         # Also those rows that only the choice reads: an error must come before anything is charged.
         widths = [_width(self._configured(setting), X, y) for setting in settings]
-        y = utils.column_or_1d(y, warn=True)
+        y = check_labels("y", y)
         if self._declared() is None:
             check_classification_targets(y)
         classes = resolved_classes(self._declared(), y)

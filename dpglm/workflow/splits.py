@@ -173,7 +173,7 @@ def _places(
     place. Parts of another use are independent of these.
     """
     check_choice("neighboring_relation", relation, NEIGHBORING_RELATIONS)
-    if isinstance(key, bool) or not isinstance(key, (int, str, bytes)):
+    if isinstance(key, bool) or not isinstance(key, (Integral, str, bytes)):
         raise ValueError(f"key={key!r} must be a whole number, a string or bytes.")
     secret = _bytes(key)
     if len(secret) > 64:
