@@ -111,8 +111,7 @@ def check_labels(name: str, values: Any, advice: str = _ADVICE) -> np.ndarray:
 
 
 def _array_type(label: Any) -> Any:
-    found = (dtype for types, dtype in _ARRAY_TYPES.items() if isinstance(label, types))
-    return next(found, type(label))
+    return next((a for types, a in _ARRAY_TYPES.items() if isinstance(label, types)), type(label))
 
 
 def _is_moment(label: Any) -> bool:
@@ -123,9 +122,10 @@ def check_vector(name: str, values: Any) -> np.ndarray:
     """Return one value for each row as a vector (n,)."""
     check_unmasked(name, values)
     found = np.asarray(values)
-    if (found.ndim != 1 and found.shape[1:] != (1,)) or found.dtype.kind in "cV":
-        what = f"shape {found.shape} and type {found.dtype}"
-        raise ValueError(f"{name} has {what}; give one number, string or date for each row.")
+    if found.dtype.kind in "cV":
+        raise ValueError(f"Complex data not supported: {name} has the type {found.dtype}.")
+    if found.ndim != 1 and found.shape[1:] != (1,):
+        raise ValueError(f"{name} has shape {found.shape}; give one value for each row.")
     return column_or_1d(found, warn=True)
 
 

@@ -115,7 +115,7 @@ LABELS = {kind: (y, "y has missing labels, the first in row 6;") for kind, y in 
     "several types": (one("a").tolist(), "labels of one type"),
     "bytes and texts": (one(b"a", TEXTS), "labels of one type"),
     "complex": (Y + 0j, "complex128"),
-    "fields": (np.array([(k,) for k in Y], dtype=[("a", int)]), "give one number"),
+    "fields": (np.array([(k,) for k in Y], dtype=[("a", int)]), "has the type"),
     "two columns": (np.column_stack([Y, Y]), "shape|dimension"),
 }
 
@@ -132,7 +132,7 @@ def test_dayone_labels_that_are_none_are_refused_everywhere(kind):
     refused(message, used.score, X, y)
     refused(message, used.score, *READERS["blocks"](X, y))
     group = DPLogisticRegression(max_contributions=2)
-    refused(message.replace("y ", "groups "), group.fit, X, Y, groups=y)
+    refused(message.replace("y ", "groups ", 1), group.fit, X, Y, groups=y)
 
 
 CLASSES = {

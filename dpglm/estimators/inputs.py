@@ -44,8 +44,7 @@ def resolved_classes(classes: Any, y: np.ndarray | None) -> np.ndarray:
     It has the type of the labels, which is assumed public, if this type can hold it. Labels become
     floats if their type has missing values; declared classes keep their type.
     """
-    rule = "list only labels that rows may have"
-    given = None if classes is None else check_labels("classes", classes, rule)
+    given = None if classes is None else check_labels("classes", classes, "list what may occur")
     observed = np.unique(given if y is None else y)
     observed = np.unique(spelled(observed, observed if given is None else given))
     if given is None:
