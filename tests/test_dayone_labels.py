@@ -18,6 +18,7 @@ import pytest
 import sklearn
 import yaml
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
@@ -26,7 +27,15 @@ from sklearn.svm import LinearSVC
 from tapes import record
 
 import dpglm.schema
-from dpglm import DPLogisticRegression, PrivateSearchCV, seeded_noise
+from dpglm import (
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    PrivateSearchCV,
+    UtilityWarning,
+    check_pipeline,
+    seeded_noise,
+)
 from dpglm.schema import (
     BooleanColumn,
     CategoricalColumn,
@@ -471,3 +480,80 @@ def test_dayone_a_text_is_known_however_it_is_spelled(place, tmp_path):
     ask = SPELLED[place]
     folder = [tmp_path] * (ask.__code__.co_argcount - 1)
     assert ask(NFD, *folder) == ask(NFC, *folder)
+
+
+# Columns that a fit cannot learn from
+
+
+def warned(fit):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fit()
+    return " ".join(str(each.message) for each in said if each.category is UtilityWarning)
+
+
+RAW = {
+    "years": (lambda rng, n: rng.integers(2015, 2026, n), True),
+    "old years": (lambda rng, n: rng.integers(1950, 2010, n), True),
+    "seconds": (lambda rng, n: 1.7e9 + 3e7 * rng.random(n), True),
+    "kelvin": (lambda rng, n: rng.normal(290.0, 8.0, n), True),
+    "one number": (lambda rng, n: np.full(n, 50.0), True),
+    "ages": (lambda rng, n: rng.integers(20, 66, n), False),
+    "amounts": (lambda rng, n: np.exp(rng.normal(10.0, 1.0, n)), False),
+    "nearly all ones": (lambda rng, n: rng.random(n) < 0.97, False),
+    "encoded years": (lambda rng, n: rng.integers(0, 11, n) / 10, False),
+}
+
+
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier])
+def test_dayone_numbers_far_from_zero_are_warned_of(Estimator):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([make(rng, 20_000) for make, _ in RAW.values()])
+    y = rng.random(20_000) < 0.5
+    with seeded_noise(1):
+        said = warned(lambda: Estimator(epsilon=5.0, classes=[False, True]).fit(rows, y))
+    far = [k for k, (_, is_far) in enumerate(RAW.values()) if is_far]
+    assert f"Columns {far} have large numbers that differ by little" in said
+
+
+def test_dayone_bounds_far_from_zero_change_nothing_in_a_schema():
+    rows = []
+    for offset in (0, 2015, 2**40):
+        column = NumericColumn("x", offset, offset + 10)
+        encoder = Schema("t", [column], Target("y", [0, 1])).transformer()
+        rows.append(encoder.fit_transform({"x": offset + np.arange(11)}))
+    assert_array_equal(rows[0], rows[1])
+    assert_array_equal(rows[0], rows[2])
+
+
+@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_dayone_very_many_columns_are_warned_of_before_they_cost(Estimator, n_classes):
+    wide, model = 2**16, Estimator(max_iter=1)
+    text = "coefficients. Each gradient gets noise"
+    for n_columns in (wide // 8, wide):
+        plan = model.plan(10**6, n_columns, n_classes)
+        is_wide = n_columns * (n_classes if n_classes > 2 else 1) >= wide
+        assert (text in warned(lambda p=plan: p.warn(1))) == is_wide
+        assert (text in str(plan)) == is_wide
+
+
+VECTORIZERS = {
+    "fitted in the pipeline": (TfidfVectorizer(), "breaks"),
+    "counts": (CountVectorizer(), "breaks"),
+    "public idf is none": (TfidfVectorizer(vocabulary=["red"]), "breaks"),
+    "fitted words": (
+        CountVectorizer(vocabulary=CountVectorizer().fit(["a red"]).vocabulary_),
+        "not",
+    ),
+    "fitted before": (FrozenEstimator(TfidfVectorizer().fit(["a red"])), "not"),
+    "listed words": (CountVectorizer(vocabulary=["red"]), None),
+    "hashed words": (HashingVectorizer(), None),
+}
+
+
+@pytest.mark.parametrize("name", VECTORIZERS)
+def test_dayone_a_vocabulary_of_private_texts_is_seen(name):
+    step, severity = VECTORIZERS[name]
+    found = check_pipeline(make_pipeline(step, DPLogisticRegression()))
+    assert [each.severity.split()[0] for each in found] == [severity] * bool(severity)

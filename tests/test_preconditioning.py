@@ -132,6 +132,7 @@ def test_rounding_moves_the_basis_by_no_more_than_rounding():
     assert_allclose(*bases, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::dpglm.UtilityWarning")
 @pytest.mark.filterwarnings("ignore::dpglm.PrivacyWarning")
 @pytest.mark.parametrize(
     ("epsilon", "unit"), [(1.0, 1.0), (1.0, 2.0**9), (20.0, 1.0), (200.0, 2.0**9)]

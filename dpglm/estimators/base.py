@@ -21,7 +21,6 @@ from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import KnownParameters
 from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.ledger import warn_of_delta, warn_of_seed
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import charge_odometers, state_cost
 from dpglm.privacy.vault import Vault, gradient_sums
@@ -181,8 +180,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                 vault = self._vault_type(sums, events, plan.budget, entropy)
                 del sums, entropy
                 # 4) Charge odometers before the first release.
-                warn_of_seed(plan.ledger.seeded, stacklevel=5)
-                warn_of_delta(plan.budget, plan.metadata.n_samples, stacklevel=5)
+                plan.warn(stacklevel=5)
                 charge_odometers(plan.ledger, self)
                 # 5) Train on releases alone.
                 attributes = partial(_fitted_attributes, fit_intercept=intercept, dtype=data.dtype)
@@ -282,7 +280,8 @@ class WeightedClassifier(PrivateLinearClassifier):
             number of records.
         UtilityWarning
             If the budget is too small for the columns and a preconditioner's release shows hardly
-            any; with an intercept, if it shows only one. The warning depends on the release alone.
+            any; with an intercept, if it shows only one, or large numbers that differ by little, as
+            years. The warning depends on the release alone. Before, of 65,536 coefficients or more.
 
         Examples
         --------

@@ -1,6 +1,7 @@
 """The plan of a fit: everything public, fixed before the data are touched."""
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpglm.checks import check_whole
+from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.calibration import (
     calibrated_multipliers,
@@ -31,7 +33,7 @@ from dpglm.privacy.events import (
 from dpglm.privacy.gaussian import (
     gdp_epsilon,
 )
-from dpglm.privacy.ledger import PrivacyLedger
+from dpglm.privacy.ledger import PrivacyLedger, warn_of_delta, warn_of_seed
 from dpglm.schedules import (
     HeavyBall,
     Momentum,
@@ -46,6 +48,8 @@ _MOST_ITERATIONS = 10_000_000
 _LARGEST_SAMPLED = 1e12
 # Least n mu over the root of the number of columns, at least 25: with less, fits learn little.
 _LEAST_SIGNAL, _FEW_COLUMNS = 4, 25
+# From here on most of the time of a fit of sparse rows goes into noise.
+_MANY_COEFS = 2**16
 
 
 def budget_too_small(n_mu: float, n_columns: int) -> str:
@@ -119,10 +123,27 @@ class Plan:
 
     @property
     def warning_message(self) -> str:
-        """A warning if the budget is too small for the columns; empty for random batches."""
+        """What public numbers say against a fit: a budget too small, or very many columns."""
+        small = budget_too_small(self.n_mu, self.metadata.n_features)
+        return small * (self.sampling_rate == 1) or self._too_wide
+
+    @property
+    def _too_wide(self) -> str:
+        """A warning of very many coefficients in each gradient of a descent, or nothing."""
+        n_coefs = self.metadata.n_features * self.metadata.n_outputs
+        if n_coefs < _MANY_COEFS or not hasattr(self, "clip_schedule"):
+            return ""
         return (
-            budget_too_small(self.n_mu, self.metadata.n_features) if self.sampling_rate == 1 else ""
+            f"The model has {n_coefs:,} coefficients. Each gradient gets noise on all of them, "
+            "which takes long and hides small effects: hash to fewer columns, n_features=2**12."
         )
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn of what public numbers say against a fit, before anything is charged."""
+        warn_of_seed(self.ledger.seeded, stacklevel + 1)
+        warn_of_delta(self.budget, self.metadata.n_samples, stacklevel + 1)
+        if self._too_wide:
+            warnings.warn(self._too_wide, UtilityWarning, stacklevel=stacklevel)
 
     def in_whitened_space(self, effective_dimension: float) -> Any:
         """Return the plan of the gradients, after the release of a second moment.

@@ -32,6 +32,8 @@ _USUAL_NORM = NORM_BIN_EDGES[9]
 # The warning detects columns at 4 standard deviations of the noise. If more than 5 columns are
 # detected, as in sparse text, the budget is large enough.
 _ABOVE_NOISE, _FEW = 4.0, 5
+# Numbers above 8 are alike if their variance is below this part of the mean square: 5 % of a mean.
+_LARGE, _ALIKE = 1 / 8, 0.003
 
 
 def uses_row_norms(n_columns: int, n_mu: float) -> bool:
@@ -175,6 +177,8 @@ def whiten(
     if center is not None:
         back = 2 * np.eye(space.n_columns) - center
         moment, basis = back.T @ moment @ back, center @ basis
+    if intercept and not diagonal:
+        _warn_of_large_means(moment, noise, scales)
     basis = (scales * basis.T).T
     events = [line.event for line in vault.log]
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
@@ -392,6 +396,20 @@ def _warn_if_little_is_detected(
         )
     if text:
         text = f"This fit has probably learned little. {text}"
+        warnings.warn(text, UtilityWarning, stacklevel=7)
+
+
+def _warn_of_large_means(moment: np.ndarray, noise: float, scales: np.ndarray) -> None:
+    """Warn if large numbers vary by less than the noise around their mean, as years do."""
+    squares, means = np.diag(moment), moment[-1]
+    own = squares - means * np.abs(means) / max(squares[-1], noise)
+    alike = (own < _ALIKE * squares + 2 * noise) & (squares > _ABOVE_NOISE * noise)
+    found = np.flatnonzero(alike & (scales < _LARGE)).tolist()
+    if found:
+        text = (
+            f"Columns {found} have large numbers that differ by little, as far as the noise shows. "
+            "Subtract a public middle, as PublicBoundsScaler and Schema do by public bounds."
+        )
         warnings.warn(text, UtilityWarning, stacklevel=7)
 
 

@@ -237,6 +237,8 @@ def _facts_of_parameters(step: Any) -> Iterator[str]:
         yield "handle_unknown"
     if getattr(step, "multilabel_", False):
         yield "multilabel"
+    if isinstance(getattr(step, "vocabulary", None), Mapping):
+        yield "vocabulary"
     if _warns_of_values(step):
         yield "func"
     if callable(getattr(step, "max_features", None)):
