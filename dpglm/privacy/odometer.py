@@ -85,26 +85,18 @@ class OdometerRecord:
     estimator: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        texts = {self.time, self.label, self.part, self.estimator} - {None}
-        if not all(isinstance(text, str) for text in texts) or not isinstance(
-            self.parameters, dict
-        ):
-            raise TypeError(f"{self!r} has a field of another type than str or dict")
-
 
 class PrivacyOdometer:
     """Record what every fit costs, and refuse to go beyond a limit.
 
-    In a ``with`` block every fit of this package first writes the cost of its whole plan to the
-    file. This includes fits in the processes that it starts (a grid search with ``n_jobs=2``, say).
-    The recorded cost is never less than that of the releases, even if a process dies.
+    In a ``with`` block every fit of this package, in the processes that it starts as well, first
+    writes the cost of its whole plan to the file. The file never has less than was released.
 
     Parameters
     ----------
     path : path-like
-        The file, kept from one script to the next: the total is that of all scripts. Always use the
-        same file for a data set, and for no other. ``~`` and variables are expanded.
+        The file of one data set, kept from one script to the next. ``~`` and variables are
+        expanded.
     epsilon : float, default=None
         Limit of the total, above 0. ``None`` is that of the file, or no limit if the file has none.
     delta : float, default=None
@@ -118,35 +110,29 @@ class PrivacyOdometer:
     Raises
     ------
     ValueError
-        If a parameter is out of range or differs from that of the file. If a new limit is less than
-        the fits in the file have used. If the file is damaged, of another program or of a later
-        release; it is left alone.
+        If a parameter is out of range, differs from that of the file, or is a new limit below what
+        is used; if the file is damaged, of another program or of a later release.
     OSError
-        If the file cannot be read or written. In a block also if the file was deleted, replaced or
-        emptied since the block began.
+        If the file cannot be read or written, or was deleted or replaced since a block began.
 
     Notes
     -----
     *Limit.* The first limit of a file never changes, nor do its delta and its rule. The default,
     ``adaptive=True``, is a filter. A fit is admitted while the sum of ``mu**2`` of all fits stays
-    within that of the limit. All fits together then have the guarantee of the LIMIT. Their number
-    and settings may follow from the results of earlier fits (Smith & Thakurta 2022). The
-    epsilon used so far is at most that, and no guarantee. Mini-batches count as full batches, and a
-    fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is refused. With
-    ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared with the limit.
-    This guarantee requires that all settings were fixed in advance.
+    within that of the limit. All fits together then have the guarantee of the LIMIT, whatever
+    followed from the results of earlier ones (Smith & Thakurta 2022). Mini-batches count as full
+    batches, and a fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is
+    refused. With ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared
+    with the limit, and all settings must be fixed in advance.
 
     *File.* An SQLite database. Each charge is one transaction, synced to the disk before the fit
     releases anything.
 
     *Blocks.* A fit within several blocks counts once in each of their files; fits in other threads
-    count too. Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``, and
-    those that joblib keeps for reuse are stopped when a block begins or ends. A fit raises a
-    ValueError if the variable lacks an open block. Such blocks are those of its process, of the
-    parent of a fork, and of the process's start. Blocks do not reach processes with a separate
-    environment, or started before the block by other means than joblib. With
-    ``DPGLM_ODOMETER=study.db python study.py`` the file is a block around everything until the
-    variable is changed. A relative name refers to the working directory of the first fit.
+    count too. Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``; a fit
+    that misses an open block there raises a ValueError. Blocks do not reach processes with a
+    separate environment, or started before the block by other means than joblib. With
+    ``DPGLM_ODOMETER=study.db python study.py`` the file is a block around everything.
 
     Examples
     --------
@@ -240,8 +226,7 @@ class PrivacyOdometer:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.
 
         The fit has Gaussian noise: choices (`PrivGene`) and pure scores have a larger mu for their
-        epsilon. Within a block of a part, use the part's odometer. The result of this one is for a
-        fit to all records, and no larger.
+        epsilon. In a block of a part, ask the part's odometer.
 
         Parameters
         ----------
@@ -263,10 +248,9 @@ class PrivacyOdometer:
         Notes
         -----
         The part of a record must not depend on other records, and its neighbour must be in the same
-        part. Use a hash of its id, or its position where the number of records is public. Fits in
-        other threads, and in processes that a block of a part starts, are charged to all records,
-        which is never too little. Fits in tasks of asyncio, and in its ``to_thread``, are charged
-        to all records only after the block has ended.
+        part: use a hash of its id, or its position where the number of records is public. Fits in
+        other threads and processes of a block are charged to all records, which is never too
+        little.
         """
         odometer = copy.copy(self)
         odometer._part = str(name)
@@ -550,14 +534,10 @@ class _Total:
         return gdp_epsilon(low, self.delta if delta is None else delta)
 
     def left(self, part: str | None = None) -> str:
-        """Say what is left, with four digits that are never above it, unless that takes long."""
-        if not self.is_filter:
+        """Say what is left, rounded down, unless that takes long."""
+        if not self.is_filter or math.isinf(self.epsilon):
             return "what is left is odometer.remaining()"
-        left = self.remaining(part)
-        text = f"{left:.4g}"
-        if float(text) > left:
-            text = f"{float(text) - 10.0 ** (math.floor(math.log10(left)) - 3):.4g}"
-        return f"epsilon={text} is left for one more fit"
+        return f"epsilon={math.floor(1e4 * self.remaining(part)) / 1e4} is left for one more fit"
 
     def refuse_beyond_limit(self, path: str, entry: OdometerRecord) -> None:
         """Refuse an entry beyond the limit, and say how much is used."""

@@ -55,14 +55,13 @@ class _Findings(list[Finding]):
 def check_pipeline(estimator: Any) -> list[Finding]:
     """Return the steps that read other people's rows, with what to use instead.
 
-    A guarantee holds if each row of X was made from one record and public facts. Steps of a
-    pipeline are fitted on all rows, and a private estimator behind them cannot see that.
+    A guarantee holds if each row of X was made from one record and public facts, which a private
+    estimator behind a step that is fitted on all rows cannot see.
 
     Parameters
     ----------
     estimator : estimator
-        A pipeline, search or other meta-estimator, fitted or not. All that it is made of is looked
-        at, candidates of a search included; no data are.
+        A pipeline, search or other meta-estimator, fitted or not, with all that it is made of.
 
     Returns
     -------
@@ -305,19 +304,17 @@ def total_privacy(
     ----------
     study : estimator, ledger, scores, results of ``cross_validate``, or a collection of them
         A pipeline may be fitted or not; other meta-estimators must be. The results of
-        ``cross_validate`` need ``return_estimator=True``. All that it holds counts, a parameter
-        that was fitted beforehand too.
+        ``cross_validate`` need ``return_estimator=True``.
     n_samples, n_features : int, default=None
-        Shape of all rows, ``*X.shape``, if fits must be planned. These are fits of a pipeline that
-        is not fitted, and of a search, which keeps only one.
+        Shape of all rows, ``*X.shape``, for a pipeline that is not fitted, and for a search, which
+        keeps only one of its fits.
     n_classes : int, default=2
 
     Returns
     -------
     PrivacyLedger
-        The cost of all fits together. If a step breaks the guarantee, a warning says so. The
-        epsilon is then ``inf``, and the ledger says what the fits cost alone. Steps that only their
-        author can judge are among its assumptions.
+        The cost of all fits together. If a step breaks the guarantee, a warning says so, and the
+        epsilon is ``inf``. Steps that only their author can judge are among its assumptions.
 
     Raises
     ------
@@ -327,8 +324,8 @@ def total_privacy(
     Notes
     -----
     A search of G candidates over k folds makes G k + 1 fits. All but the last are planned anew.
-    No number covers the choice among them by scores without noise. A meta-estimator that was fitted
-    twice has forgotten its first fits; a `PrivacyOdometer` counts them.
+    A meta-estimator that was fitted twice has forgotten its first fits; a `PrivacyOdometer` counts
+    them.
 
     Examples
     --------

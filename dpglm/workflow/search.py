@@ -113,8 +113,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
     Every setting is fitted with a small part of the budget, and one is chosen by a noisy number of
-    right predictions. This takes a third of mu^2; the rest is for a fit of the chosen setting to
-    all records. There are no folds: each would cost as much as one more candidate.
+    right predictions. This takes a third of mu^2; the rest is for a last fit of the chosen setting.
+    There are no folds: each would cost as much as one more candidate.
 
     Parameters
     ----------
@@ -156,8 +156,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     composition for exponential mechanisms"). `SearchVault` has its sensitivity.
 
     A candidate whose fit fails once it has drawn noise predicts nothing right. An odometer is
-    charged once, with the whole search, before the first release. Steps run in one thread and in
-    silence. A step that fits privately is refused: pass a frozen fit of it.
+    charged once, before the first release. Steps run in one thread and in silence; one that fits
+    privately is refused: pass a frozen fit of it.
 
     Examples
     --------

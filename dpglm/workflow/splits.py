@@ -29,8 +29,7 @@ def private_train_test_split(
 ) -> list[Any]:
     """Split arrays into training and test parts so that one record changes one part at most.
 
-    Like scikit-learn's ``train_test_split``, but neither labels nor contents of rows decide. Under
-    ``"add_or_remove_one"`` the number of rows does not decide either.
+    Like scikit-learn's ``train_test_split``, but neither labels nor contents of rows decide.
 
     Parameters
     ----------
@@ -44,8 +43,8 @@ def private_train_test_split(
         ``"add_or_remove_one"``, and if several rows are one record (``max_contributions``); under
         the other relations they count as public.
     key : int, str or bytes, default=0
-        Chooses the split, as a ``random_state`` does, and may be public. It must not be chosen by
-        what came of it. To split a part again by `ids`, take another key.
+        Chooses the split, as a ``random_state`` does, and may be public. To split a part again by
+        `ids`, take another key.
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
         The relation of the estimators.
 
@@ -121,9 +120,8 @@ class PrivateKFold(BaseCrossValidator):
     How many records a fold has is private under ``"add_or_remove_one"``: fit with
     ``n_samples_estimate`` times ``1 - 1 / n_splits`` in place of that of the table.
 
-    With metadata routing on, a search with ``groups`` for these folds asks whether its estimator
-    takes them as well. Say ``model.set_fit_request(groups=False)``, or ``True`` if the model has a
-    ``max_contributions``.
+    With metadata routing on, say ``model.set_fit_request(groups=False)``, or ``True`` if the model
+    has a ``max_contributions``.
 
     Examples
     --------
