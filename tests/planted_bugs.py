@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from tapes import Scripted, on_tape, record, replay
 from dpglm import (
     DiagonalPreconditioner,
     DPAGDClassifier,
-    DPLinearSVM,
     DPLogisticRegression,
     FullPreconditioner,
 )
@@ -41,7 +39,7 @@ from dpglm.privacy.events import ChoiceEvent, SampledGaussianEvent, composed_mu,
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
-from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
+from dpglm.privacy.vault import Vault
 from dpglm.schedules import DecayingClip
 from dpglm.sums import objective as objectives
 from dpglm.sums.objective import Objective
@@ -136,7 +134,6 @@ def scaled_noise(factor):
 
 half_noise = scaled_noise(0.5)
 noise_of_the_mean_on_the_sum = scaled_noise(1 / 1000)
-no_noise = drawn(lambda _, size, *__: np.zeros(size, dtype=np.int64))
 # Half of the coordinates, those of one chunk or thread, go without.
 no_noise_in_one_chunk = drawn(
     lambda draw, size, *given: draw(size, *given) * (np.arange(size) < size // 2)
@@ -305,41 +302,7 @@ def cumulative(original, rows, bounds):
     return original(rows, bounds)[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
-def without_a_sign(original, rows, powers):
-    above, below = np.split(original(rows, powers), 2, axis=1)
-    return np.hstack([above + below] * 2)
-
-
-def in_two_bins(original, rows, powers):
-    counts = original(rows, powers)
-    return counts + np.roll(counts, 1, axis=1)
-
-
 cumulative_magnitudes = changed("magnitude_histogram", cumulative)
-magnitudes_of_either_sign = changed("magnitude_histogram", without_a_sign)
-magnitudes_in_two_bins = changed("magnitude_histogram", in_two_bins)
-exact_magnitudes = wrapped(
-    Vault, "magnitude_histogram",
-    lambda original, vault, *given: (
-        original(vault, *given), vault._sums.magnitude_histogram(MAGNITUDE_POWERS)
-    )[1],
-)  # fmt: skip
-
-
-def magnitudes_twice(original, vault, noise_multiplier):
-    """Two releases of half the noise that one has, of which the second is not charged."""
-    first = original(vault, noise_multiplier)
-    with pytest.MonkeyPatch.context() as free:
-        allowance = SimpleNamespace(charge=lambda event: event, remaining=None)
-        free.setattr(vault, "_allowance", allowance)
-        return (first + original(vault, noise_multiplier)) / 2
-
-
-magnitudes_released_twice = wrapped(Vault, "magnitude_histogram", magnitudes_twice)
-cumulative_lengths = changed(
-    "norm_histogram",
-    lambda original, rows, bounds: original(rows, bounds)[::-1].cumsum()[::-1],
-)
 
 
 def rows_of_a_person_one_by_one(monkeypatch):
@@ -590,28 +553,21 @@ BUGS = [
     Bug("half of the noise", half_noise, gradients),
     Bug("noise of the mean on the sum", noise_of_the_mean_on_the_sum, gradients,
         system="an example of jax_privacy (its issue 383)"),
-    Bug("no noise", no_noise, gradients),
     Bug("noise reused in every iteration", reused_noise, gradients),
     Bug("no noise in one chunk", no_noise_in_one_chunk, gradients),
-    Bug("doubled sensitivity", changed_sum(times(2)), gradients),
     Bug("no clip", changed_sum(not_clipped), gradients),
     Bug("clip after the sum", changed_sum(clipped_after_the_sum), gradients),
-    Bug("no clip in the SVM", changed_sum(not_clipped), partial(gradients, DPLinearSVM)),
     Bug("sensitivity of zero-out under replace-one", half_noise, replaced,
         system="the RDP accountant of dp_accounting 0.6.0 under REPLACE_ONE"),
     Bug("relation ignored", one_relation_for_all, replaced),
     Bug("softmax clipped class by class", changed_sum(clipped_per_class), softmax),
-    Bug("half of the noise of the softmax", half_noise, softmax),
     Bug("class weights after the clip", changed_sum(times(3)), weighted),
     Bug("last iterate without noise", every_other_release_without_noise, two_steps),
     Bug("half of the noise under averaging", half_noise, averaged),
     Bug("half of the noise that lasts", half_noise, lasting),
     Bug("noise that falls with the clip, charged as if it lasted", noise_of_the_last_clip, lasting),
     Bug("twice the sampling rate", rate_times(2), sampled),
-    Bug("no sampling", rate_times(1e9), sampled),
     Bug("half of the noise of batches", half_noise, sampled),
-    Bug("doubled sensitivity of batches", changed_sum(times(2)), sampled),
-    Bug("half of the noise of batches under replace-one", half_noise, swapped),
     Bug("relation ignored in batches", one_relation_for_all, swapped,
         system="the RDP accountant of dp_accounting 0.6.0 under REPLACE_ONE"),
     Bug("half of the noise of batches of a fixed size", half_noise, exchanged),
@@ -621,17 +577,11 @@ BUGS = [
         partial(magnitudes, neighboring_relation="replace_one")),
     Bug("magnitudes counted at all below as well", cumulative_magnitudes, magnitudes),
     Bug("half of the noise of lengths", half_of_the_noise_of_lengths, lengths),
-    Bug("lengths of zero-out under replace-one", magnitudes_of_one_record_alone,
-        partial(lengths, neighboring_relation="replace_one")),
-    Bug("lengths counted at all below as well", cumulative_lengths, lengths),
     Bug("second moment of rows too long", moment_of_long_rows, moments),
     Bug("half of the noise of the second moment", half_of_the_noise_of_the_moment, moments),
     Bug("no noise off the diagonal", no_noise_off_the_diagonal, cross_moments),
     Bug("norms of another basis", norms_of_another_basis, whitened),
-    Bug("half of the noise in another basis", half_noise, whitened),
-    Bug("no clip in another basis", changed_sum(not_clipped), whitened),
     Bug("half of the noise of adaptive gradients", half_noise, adaptive),
-    Bug("doubled sensitivity of adaptive gradients", changed_sum(times(2)), adaptive),
     Bug("a refinement that repeats its gradient", reused_gradient, refined),
     Bug("releases that are not charged", release_for_free, adaptive),
     Bug("half of the noise of choices", scaled_choices(0.5), partial(choices)),

@@ -1,7 +1,6 @@
 """Objective and output perturbation: the law of their minimisers, the noise on them, the cost."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
 from tapes import record
 
-from dpglm.baselines import perturbation, records
+from dpglm.baselines import records
 from dpglm.baselines.objective_perturbation import (
     ApproximateMinimaPerturbation,
     ObjectivePerturbation,
@@ -22,7 +21,6 @@ from dpglm.baselines.objective_perturbation import (
 from dpglm.baselines.perturbation import (
     DescentOutputPerturbation,
     OutputPerturbation,
-    PerturbationMixin,
     Problem,
     descent_sensitivity,
     minimizer_sensitivity,
@@ -100,40 +98,6 @@ def test_the_claim_bounds_the_exact_densities_and_is_nearly_reached(name):
     if name == "gradient":
         rest = model.epsilon - model.plan(n, 1).offset
         assert 0.5 * model.delta < least_delta(model, P, Q, points, n, rest) < 1.001 * model.delta
-
-
-WRONG_BOUNDS = {
-    "rows of norm 1": ("gradient", lambda bounds: {"lipschitz": 1.0}),
-    "half of the sensitivity": ("gradient", lambda bounds: {"lipschitz": bounds.lipschitz / 2}),
-    "R / 4, not its square": ("curvature", lambda bounds: {"curvature": bounds.max_row_norm / 4}),
-    "a free intercept": ("intercept", lambda bounds: {}),
-}
-
-
-def wrong_bounds(change):
-    def plant(monkeypatch):
-        original = PerturbationMixin._problem
-
-        def changed(self, budget, metadata):
-            bounds = original(self, budget, metadata)
-            return replace(bounds, **change(bounds))
-
-        monkeypatch.setattr(PerturbationMixin, "_problem", changed)
-
-    return plant
-
-
-@pytest.mark.parametrize("bug", WRONG_BOUNDS)
-def test_a_planted_bug_is_caught_by_the_exact_densities(bug, monkeypatch):
-    def gradient(self, coef, penalty, tilt=0.0):
-        return self.gradient_sum(coef) + penalty * np.append(coef[:-1], 0.0) + tilt
-
-    name, change = WRONG_BOUNDS[bug]
-    wrong_bounds(change)(monkeypatch)
-    if name == "intercept":
-        monkeypatch.setattr(PenalizedLoss, "gradient", gradient)
-    model, P, Q, points, n = case(name)
-    assert least_delta(model, P, Q, points, n) > 2 * model.delta
 
 
 def test_the_tilt_has_the_charged_noise():
@@ -421,48 +385,6 @@ def test_random_neighbours_stay_within_the_claim_with_an_intercept():
         y = rng.choice([-1.0, 1.0], n)
         model = OutputPerturbation(alpha=10 ** rng.uniform(-4, 1))
         assert standardised_shift(model, X, y) <= gdp_mu(1.0, 1e-6)
-
-
-def smaller_penalty(monkeypatch):
-    original = PenalizedLoss.minimizer
-
-    def minimizer(self, penalty, tolerance, *, n_samples, tilt=0.0):
-        return original(self, penalty / 2, tolerance, n_samples=n_samples, tilt=tilt)
-
-    monkeypatch.setattr(PenalizedLoss, "minimizer", minimizer)
-
-
-BUGS = {
-    "rows of norm 1": wrong_bounds(lambda bounds: {"joint_lipschitz": 1.0}),
-    "half of the sensitivity": wrong_bounds(
-        lambda bounds: {"joint_lipschitz": bounds.joint_lipschitz / 2}
-    ),
-    "half of the penalty": smaller_penalty,
-}
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_caught_by_the_shift(bug, monkeypatch):
-    BUGS[bug](monkeypatch)
-    X, y = away_from(3.5, 20.0)
-    model = OutputPerturbation(max_row_norm=3.5, alpha=20.0 / len(X), fit_intercept=False)
-    assert standardised_shift(model, X, y) > 1.5 * gdp_mu(1.0, 1e-6)
-
-
-def test_replace_one_with_the_noise_of_zero_out_is_caught(monkeypatch):
-    """Two opposite records, either of which the rest contradicts."""
-    monkeypatch.setattr(perturbation, "minimizer_sensitivity", lambda L, p, relation: L / p)
-    weights = {0: 1.0, 1: 1.0}
-    X, y = np.array([[3.0], [3.0]]), np.array([1.0, 1.0])
-    model = OutputPerturbation(
-        neighboring_relation="replace_one", alpha=1e3, fit_intercept=False, class_weight=weights
-    )
-    halves = standardised_shift(model, X, y, replaced(X, y))
-    # With a penalty so large every slope is a half: half of the sensitivity, and all of half of it.
-    assert halves == pytest.approx(gdp_mu(1.0, 1e-6), rel=0.01)
-    monkeypatch.undo()
-    honest = standardised_shift(model, X, y, replaced(X, y))
-    assert honest == pytest.approx(gdp_mu(1.0, 1e-6) / 2, rel=0.01)
 
 
 def test_the_minimiser_is_released_with_the_charged_noise():

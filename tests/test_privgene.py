@@ -1,7 +1,6 @@
 """PrivGene: the scores are losses, their range is what is charged, and it learns."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +11,9 @@ from scipy.stats import chisquare
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from dpglm.baselines.privgene import CandidateLosses, GeneticPlan, PrivGene
+from dpglm.baselines.privgene import CandidateLosses, PrivGene
 from dpglm.datasets import make_census
 from dpglm.losses import Hinge, Logistic, Softmax
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import entropy_source
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
@@ -116,27 +114,6 @@ def largest_range(relation):
 def test_no_neighbour_moves_a_choice_further_than_charged(relation):
     found, charged = largest_range(relation)
     assert 0.99 * charged < found <= charged
-
-
-def ignore_the_relation(monkeypatch):
-    monkeypatch.setattr(PrivacyBudget, "sensitivity", lambda self, clip: clip)
-
-
-def charge_half_of_a_choice(monkeypatch):
-    original = GeneticPlan.mechanism
-
-    def mechanism(self, t, rounding=0.0):
-        twice = replace(self, selection_epsilon=2 * self.selection_epsilon)
-        return original(twice, t, rounding)
-
-    monkeypatch.setattr(GeneticPlan, "mechanism", mechanism)
-
-
-@pytest.mark.parametrize("bug", [ignore_the_relation, charge_half_of_a_choice])
-def test_a_planted_bug_is_caught(bug, monkeypatch):
-    bug(monkeypatch)
-    found, charged = largest_range("replace_one")
-    assert found > 1.9 * charged
 
 
 def test_choices_have_the_law_that_is_charged():
