@@ -59,6 +59,12 @@ def signs(labels, schema):
     return (np.asarray(labels) == schema.classes[1]).astype(int)
 
 
+def finest(schema, n_mu):
+    """Return the finest curves, of 2 to 32 pieces, that leave an n mu of 8 to each column."""
+    coarsest, *finer = (schema.additive(2**level) for level in range(1, 6))
+    return next((each for each in finer[::-1] if 8 * each.n_encoded <= n_mu), coarsest)
+
+
 def forms(tables, epsilon):
     """Yield each table in each form, with the estimators for it."""
     models = {name: Model(classes=[0, 1]) for name, Model in MODELS.items()}
@@ -66,7 +72,7 @@ def forms(tables, epsilon):
         y = signs(labels, schema)
         # Of five folds four are trained on.
         plan = DPLogisticRegression(epsilon=epsilon, delta=DELTA).plan(len(y) * 4 // 5, 1)
-        finer = schema.additive(n_mu=plan.n_mu)
+        finer = finest(schema, plan.n_mu)
         known = {"lines": schema.additive(1), "default": schema, "curves": finer}
         for form, metadata in known.items():
             yield {f"{name}, {form}": (metadata.transformer().fit_transform(rows), y)}, models

@@ -14,7 +14,7 @@ import argparse
 from functools import cache
 
 import numpy as np
-from curves import DELTA, MODELS, signs
+from curves import DELTA, MODELS, finest, signs
 from sklearn.datasets import make_classification
 
 from dpglm.datasets import fetch_table, make_census
@@ -72,7 +72,7 @@ def tables(names, n_rows, shares, epsilon):
                 rows, labels, schema = drawn(*RAW[name], n, share)
                 # Of five folds four are trained on.
                 plan = MODELS["logistic"](epsilon=epsilon, delta=DELTA).plan(n * 4 // 5, 1)
-                curves = schema.additive(n_mu=plan.n_mu)
+                curves = finest(schema, plan.n_mu)
                 forms = {"lines": schema.additive(1), "default": schema, "curves": curves}
                 for form, metadata in forms.items():
                     X = metadata.transformer().fit_transform(rows)

@@ -496,7 +496,7 @@ RAW = {
     "years": (lambda rng, n: rng.integers(2015, 2026, n), True),
     "old years": (lambda rng, n: rng.integers(1950, 2010, n), True),
     "seconds": (lambda rng, n: 1.7e9 + 3e7 * rng.random(n), True),
-    "kelvin": (lambda rng, n: rng.normal(290.0, 8.0, n), True),
+    "kelvin": (lambda rng, n: rng.normal(290.0, 3.0, n), True),
     "one number": (lambda rng, n: np.full(n, 50.0), True),
     "ages": (lambda rng, n: rng.integers(20, 66, n), False),
     "amounts": (lambda rng, n: np.exp(rng.normal(10.0, 1.0, n)), False),

@@ -340,7 +340,7 @@ def with_special(schema):
     return replace(schema, columns=columns)
 
 
-FORMS = [STRAIGHT, NINE, with_special(STRAIGHT), with_special(NINE.additive(n_mu=math.inf))]
+FORMS = [STRAIGHT, NINE, with_special(STRAIGHT), with_special(NINE.additive(32))]
 
 
 @pytest.mark.parametrize("schema", FORMS, ids=["lines", "curves", "special", "both"])
@@ -431,14 +431,16 @@ def test_a_curve_is_straight_between_its_edges_and_free_at_them(intervals):
 @pytest.mark.parametrize("name", ["adult", "bank", "census", "kddcup99"])
 def test_curves_have_as_many_edges_as_public_facts_allow(name):
     schema = load_schema(name)
-    curves = schema.additive(n_mu=math.inf)
-    assert sum(column.n_segments for column in curves.numeric) <= 256
+    curves, n_default = schema.additive(32), 2 if name == "kddcup99" else 8
+    assert schema.additive() == schema.additive(n_default)
+    assert schema.encoded_columns == schema.additive().encoded_columns
+    assert sum(column.n_segments for column in schema.additive().numeric) <= 128
     assert curves.feature_names == schema.feature_names and curves.target == schema.target
     for before, column in zip(schema.numeric, curves.numeric, strict=True):
         apart = before.upper - before.lower
+        assert before.n_segments is None
         assert not before.integer or column.n_segments <= max(1, apart)
         assert (column.scale == "asinh") == (apart >= 10_000)
-    assert max(column.n_segments for column in curves.numeric) == (4 if name == "kddcup99" else 32)
     # 32 curves are half as high as 8.
     heights = {column.height for column in curves.numeric if column.n_segments > 1}
     assert heights == {2.0 if name == "kddcup99" else 4.0}
@@ -448,18 +450,6 @@ def test_curves_have_as_many_edges_as_public_facts_allow(name):
     assert [c.n_segments for c in schema.additive(2).numeric if c.name == "age"] in ([], [2])
     with pytest.raises(ValueError, match="n_segments=3; give a power of two"):
         schema.additive(3)
-    signals = 1e-3, 500.0, 1000.0, 2000.0, math.inf
-    finer = [schema.additive(n_mu=s) for s in signals]
-    columns = [of.n_encoded for of in finer]
-    assert columns == sorted(columns) and columns[0] == schema.additive(2).n_encoded
-    plain, said = schema.additive(), schema.additive(2 if name == "kddcup99" else 8)
-    assert plain == said
-    assert schema.encoded_columns == plain.encoded_columns and schema.numeric[0].n_segments is None
-    assert columns[-1] == curves.n_encoded
-    assert all(c <= s / 8 for c, s in zip(columns, signals, strict=True) if c > columns[0])
-    for arguments in ({"n_mu": 0.0}, {"n_mu": math.nan}, {"n_segments": 4, "n_mu": 9.0}):
-        with pytest.raises(ValueError, match=r"give n_segments=\S+, or n_mu=\S+ above 0 alone"):
-            schema.additive(**arguments)
     assert Schema.from_json(curves.to_json()) == curves
 
 
@@ -467,7 +457,7 @@ def test_a_column_that_says_its_intervals_stays_as_it_is():
     many = [NumericColumn(f"fee {k}", 0, 5000, special_values=[0]) for k in range(20)]
     said = replace(many[0], n_segments=16)
     own = Schema("people", [said, *many[1:]], TARGET)
-    for form in (own, own.additive(8), own.additive(n_mu=math.inf)):
+    for form in (own, own.additive(8), own.additive(32)):
         assert form.encoded_columns[0] == said and form.encoded_columns[1] != many[1]
         assert {c.special_values for c in form.encoded_columns} == {(0,)}
     assert own.additive(8).additive(1) == own.additive(8)

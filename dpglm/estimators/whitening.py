@@ -32,8 +32,9 @@ _USUAL_NORM = NORM_BIN_EDGES[9]
 # The warning detects columns at 4 standard deviations of the noise. If more than 5 columns are
 # detected, as in sparse text, the budget is large enough.
 _ABOVE_NOISE, _FEW = 4.0, 5
-# Numbers above 8 are alike if their variance is below this part of the mean square: 5 % of a mean.
-_LARGE, _ALIKE = 1 / 8, 0.003
+# Numbers above 8 are alike if their variance is below this part of the mean square: 2 % of a mean.
+# A coefficient may show where the spread does not (benchmarks/trials.md, "Units").
+_LARGE, _ALIKE = 1 / 8, 0.0004
 
 
 def uses_row_norms(n_columns: int, n_mu: float) -> bool:
@@ -407,8 +408,8 @@ def _warn_of_large_means(moment: np.ndarray, noise: float, scales: np.ndarray) -
     found = np.flatnonzero(alike & (scales < _LARGE)).tolist()
     if found:
         text = (
-            f"Columns {found} have large numbers that differ by little, as far as the noise shows. "
-            "Subtract a public middle, as PublicBoundsScaler and Schema do by public bounds."
+            f"Columns {found} have large numbers that differ by little, so that their effects may "
+            "be lost. Subtract a public middle, as PublicBoundsScaler and Schema do."
         )
         warnings.warn(text, UtilityWarning, stacklevel=7)
 

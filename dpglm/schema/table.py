@@ -5,11 +5,12 @@ import math
 import os
 import re
 import textwrap
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import date
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -33,11 +34,9 @@ from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.values import as_listed, composed, dtypes, names_of, read_columns
 
 _VERSION = 1
-# Largest level of a term and most columns of all terms, with an n mu and without. Categories need
-# columns as well: a full second moment has at most 512.
-_WITH_N_MU, _WITHOUT = (5, 256), (3, 128)
-# Smallest n mu for each encoded column, if the number of segments follows from n mu.
-_MIN_N_MU = 8
+# Largest level of a term, and most columns of all terms. Categories need columns as well: a full
+# second moment has at most 512.
+_LEVELS, _MOST_COLUMNS = 3, 128
 _CURVED = (NumericColumn, DateColumn)
 # Number of terms of full height: with more terms, row norms would grow.
 _HIGH_CURVES = 8
@@ -170,7 +169,7 @@ class Schema:
         squares = sum(column.squared_norm for column in self.encoded_columns)
         return math.sqrt(squares + bool(fit_intercept))
 
-    def additive(self, n_segments: int | None = None, *, n_mu: float | None = None) -> Self:
+    def additive(self, n_segments: int | None = None) -> Self:
         """Return the schema with the number of segments set for each number and date.
 
         A model of piecewise-linear terms is additive in the columns, and usually more accurate.
@@ -182,10 +181,6 @@ class Schema:
             Number for each column, a power of two: 1 for straight lines. By default 8, halved until
             numbers and dates have at most 128 columns, which is what `transformer` encodes. Whole
             numbers get no more than one edge each.
-        n_mu : float, optional
-            n mu of the fit to come, ``n_mu`` of an estimator's plan: public numbers alone. Terms
-            then get 2 to 32 segments, the most that leave an n mu of 8 to each column. Together
-            they have at most 256 columns.
 
         Notes
         -----
@@ -199,25 +194,16 @@ class Schema:
         >>> schema = Schema("people", columns, Target("paid", [0, 1]))
         >>> schema.additive().columns[1].scale, schema.n_encoded, schema.additive(1).n_encoded
         ('asinh', 16, 2)
-        >>> from dpglm import DPLogisticRegression
-        >>> plan = DPLogisticRegression(epsilon=0.1).plan(n_samples=4000, n_features=2)
-        >>> schema.additive(n_mu=plan.n_mu).n_encoded
-        8
         """
         self.check_filled_in()
-        if n_mu is not None and not (n_segments is None and n_mu > 0):
-            raise ValueError(f"give n_segments={n_segments!r}, or n_mu={n_mu!r} above 0 alone.")
-
         if n_segments is not None:
             return self._bent(n_segments)
-        levels, most = _WITHOUT if n_mu is None else _WITH_N_MU
-        found, n_mu = self._bent(1), math.inf if n_mu is None else n_mu
-        for level in range(1, levels + 1):
+        for level in range(_LEVELS, 0, -1):
             finer = self._bent(2**level)
-            enough = n_mu >= _MIN_N_MU * finer.n_encoded or level == 1
             n_bent = sum(c.n_segments for c in finer.columns if isinstance(c, _CURVED))
-            found = finer if enough and n_bent <= most else found
-        return found
+            if n_bent <= _MOST_COLUMNS:
+                return finer
+        return self._bent(1)
 
     def _bent(self, n_segments: int) -> Self:
         """Return the schema with at most this number of segments in terms that set none."""
@@ -354,7 +340,7 @@ class Schema:
         if not any(part.to_fill_in for part in (*self.columns, self.target)):
             return write(document)
         columns, target = document.pop("columns"), document.pop("target")
-        text = "".join(map(_comment, _LEGEND)) + write(document) + "columns:\n"
+        text = "".join(map(_comment, _choices())) + write(document) + "columns:\n"
         for column, written in zip(self.columns, columns, strict=True):
             text += write([written]) + _comment(_doubt(column))
         return text + write({"target": target})
@@ -449,68 +435,37 @@ def _drafted(name: str, dtype: str) -> Column:
     return kinds.get(dtype, NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer"))
 
 
-# What a person chooses in a draft; fields of all kinds are among these.
-_CHOICES = {
-    "lower and upper": "the public bounds of a number",
-    "first and last": "the public bounds of a date, as 2001-12-31",
-    "categories": "all that are public; those of an ordinal in their order, the lowest first",
-    "missing": "null refuses missing values; indicator gives them a column; or a public constant",
-    "handle_unknown": "zeros, or indicator: what is not listed has a column",
-    "out_of_bounds": "clip, or missing: codes such as -999 are missing values",
-    "special_values": "such as [0, 99999], whose meaning is not their size: a column for each",
-    "scale": "linear, or asinh: amounts over orders of magnitude",
-    "linear_width": "magnitude up to which asinh is nearly linear; 1.0",
-    "integer": "false, or true: all are whole numbers",
-    "n_segments": "of the curve, a power of two: null chooses, 1 is a straight line",
-    "height": "a factor of the curve; 4.0",
-    "n_features": "number of columns for the words of free text",
-}
-_LEGEND = [
-    "A draft: replace each FILL IN by what is public of a column, not by what the rows hold.",
-    "Of two labels of the target, the last is the positive one. The kinds, with their fields:",
-    *(
-        f"{kind}: {', '.join(field.name for field in fields(of) if field.name != 'name')}"
-        for kind, of in _KINDS.items()
-    ),
-    "The fields, with their choices:",
-    *(f"{names}: {choices}" for names, choices in _CHOICES.items()),
-]
-# What the name of a column looks like, as words in small letters, and what to do then.
-_NAMES = {
-    "an identifier": r"ids?|e?mail|guid|iban|passport|ssn|uu?id|unnamed|"
-    r"(account|card|case|client|customer|employee|invoice|licen[cs]e|member|order|patient|person|"
-    r"policy|product|row|serial|student|user) ?(id|key|no|nr|num|number)",
-    "a phone number": r"fax|msisdn|tel|\w*phones?|(mobile|cell) ?(no|nr|number)?",
-    "a date": r"dob|birthday|timestamp|(|birth|end|hire|order|start)date(time)?",
-    "a coordinate": r"coord(inate)?s?|easting|gps|lat(itude)?|lng|lon(gitude)?|^long$|northing",
-    "a code": r"\w*codes?|fips|icd|naics|pin|plz|postal|sic|zip",
-    "a year": r"\w*year|yr|yyyy",
-}
-_ADVICE = {
-    "an identifier": "It says nothing of other records: leave the column out",
-    "a phone number": "It says nothing of other records: leave the column out",
-    "a date": "Give it the kind date, with its first and last day",
-    "a coordinate": "A place is no step on a line: regions, of the kind category, say more",
-    "a code": "Codes have no order: give it the kind category, with public ones",
-    "a year": "Give bounds close to the years that are possible, such as 1990 and 2030",
-}
+@cache
+def _of_drafts() -> dict[str, Any]:
+    """Return what a draft says and asks; `drafts.toml` says what each entry is."""
+    return tomllib.loads(files("dpglm").joinpath("schema", "drafts.toml").read_text("utf-8"))
+
+
+def _choices() -> Iterator[str]:
+    """Yield the kinds of columns with their fields, and the choices of each field."""
+    yield _of_drafts()["head"]
+    for kind, of in _KINDS.items():
+        yield f"{kind}: {', '.join(field.name for field in fields(of) if field.name != 'name')}"
+    yield from map(": ".join, _of_drafts()["choices"].items())
 
 
 def _doubt(column: Column) -> str:
     """Return a question about a column whose kind and name may not fit together, or nothing."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W\d_]+", " ", column.name)
-    found = [what for what, like in _NAMES.items() if re.search(rf"\b({like})\b", words.lower())]
-    is_number = isinstance(column, NumericColumn)
-    is_right = is_number and found[:1] == ["a year"] and not column.to_fill_in
-    if not found or isinstance(column, (BooleanColumn, DateColumn)):
-        return ""
-    if (found[0] in ("a code", "a year") and not is_number) or (is_right and column.lower >= 1000):
-        return ""
-    return f"column {column.name!r}: is it {found[0]}? {_ADVICE[found[0]]}."
+    for what, of in _of_drafts()["names"].items():
+        if re.search(rf"\b({of['words']})\b", words.lower()) and _kind(column) in of["kinds"]:
+            if what == "a year" and not column.to_fill_in and column.lower >= 1000:
+                return ""  # not an age, nor from the year 0
+            return f"column {column.name!r}: is it {what}? {of['advice']}."
+    return ""
 
 
 def _comment(text: str) -> str:
     return "".join(f"# {line}\n" for line in textwrap.wrap(text, 96, subsequent_indent="    "))
+
+
+def _kind(column: Column | Target) -> str:
+    return next((kind for kind, of in _KINDS.items() if type(column) is of), "number")
 
 
 def _bent(column: NumericColumn | DateColumn, n_segments: int) -> Column:
@@ -549,7 +504,7 @@ def _plain(column: Column | Target) -> dict[str, Any]:
             listed = value if isinstance(value, tuple) else [value]
             plain = [v.isoformat() if isinstance(v, date) else v for v in listed]
             metadata[name] = plain if isinstance(value, tuple) else plain[0]
-    kind = next((kind for kind, of in _KINDS.items() if type(column) is of), "number")
+    kind = _kind(column)
     is_plain = kind in ("number", "category")
     return metadata if is_plain else {"name": column.name, "kind": kind} | metadata
 

@@ -31,12 +31,20 @@ from dpglm.workflow.releases import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """A fitted classifier of two classes, changed by what one noisy table says of its scores.
 
     In subclasses ``_check`` refuses a bad parameter, and ``_learn`` returns what follows from the
     table, which becomes the attribute ``_learned``.
     """
+
+    estimator: BaseEstimator
+    _: KW_ONLY
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
 
     _learned: ClassVar[str]
 
@@ -152,13 +160,7 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     (2000, 2)
     """
 
-    estimator: BaseEstimator
     method: str = "sigmoid"
-    _: KW_ONLY
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
 
     _learned: ClassVar[str] = "calibrator_"
 
@@ -241,14 +243,9 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     True
     """
 
-    estimator: BaseEstimator
     criterion: str | Mapping[str, float] = "balanced_accuracy"
     _: KW_ONLY
     pos_label: Any = None
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
 
     _learned: ClassVar[str] = "threshold_"
 

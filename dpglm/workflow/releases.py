@@ -245,7 +245,7 @@ def released_statistics(
     """
     classes, names = fitted_classes(model), [name for name in STATISTICS if name in needed]
     with steps_alone():
-        records = _scored_records(model, classes, X, y, names, loss_bound, positive)
+        records = _scored_records(model, X, y, names, loss_bound, positive)
     n_records = budget.public_n_samples(records.n_records)
     _check_size(budget, n_records)
     is_exact = budget.n_samples_estimate is None
@@ -335,13 +335,7 @@ def _is_pure(names: Sequence[str], weights: Sequence[float], budget: PrivacyBudg
 
 
 def _scored_records(
-    model: Any,
-    classes: np.ndarray,
-    X: Any,
-    y: Any,
-    names: Sequence[str],
-    loss_bound: float,
-    positive: int,
+    model: Any, X: Any, y: Any, names: Sequence[str], loss_bound: float, positive: int
 ) -> ScoredRecords:
     """Return what the model says of each record that counts.
 
@@ -349,6 +343,7 @@ def _scored_records(
     number is the lowest.
     """
     _check_table(X)
+    classes = fitted_classes(model)
     y = check_labels("y", y)
     resolved_classes(classes.tolist(), y)  # refuses other labels
     if not np.array_equal(np.unique(classes), classes):
