@@ -58,6 +58,10 @@ class PublicMetadata:
     whitened : bool, default=False
         Whether a preconditioner gives rows a mean square of about 1 in each direction. The loss,
         penalty included, is then no more curved than ``curvature``, or 1 if this is larger.
+    count_fraction, mean_weight, slope : float, default=0.0, 1.0 and 1.0
+        With weights: fraction of the budget mu^2 for a count of labels; the mean weight of a
+        record, over the largest, that follows from it; and the slope of the loss at zero
+        coefficients over that of the logistic loss.
 
     Examples
     --------
@@ -77,11 +81,14 @@ class PublicMetadata:
     effective_dimension: float | None = None
     sampling_rate: float = 1.0
     whitened: bool = False
+    count_fraction: float = 0.0
+    mean_weight: float = 1.0
+    slope: float = 1.0
 
     @property
     def expected_batch_size(self) -> float:
-        """Public expected number of records in a batch, the divisor of sums of gradients."""
-        return self.n_samples * self.sampling_rate
+        """Public expected sum of weights in a batch, the divisor of sums of gradients."""
+        return self.n_samples * self.sampling_rate * self.mean_weight
 
     @property
     def n_released(self) -> int:
@@ -424,15 +431,19 @@ LOGISTIC_CURVATURE, HINGE_CURVATURE = 0.25, 5.0
 
 
 def _snr(n_mu: float, metadata: PublicMetadata) -> float:
-    """Return n mu over the effective dimension, or over the number of columns before a release."""
-    return n_mu / (metadata.effective_dimension or metadata.n_features)
+    """Return n mu over the effective dimension, or over the number of columns before a release.
+
+    With weights, n is the sum of the weights over the largest one.
+    """
+    return n_mu * metadata.mean_weight / (metadata.effective_dimension or metadata.n_features)
 
 
 @dataclass(eq=False, repr=False)
 class AutoClippingNorm(Schedule):
     """Clipping norm of the default rule, ``min(1, (snr / saturation)^power)`` in every iteration.
 
-    A smaller norm has less noise, and distorts gradients more.
+    A smaller norm has less noise, and distorts gradients more. With weights the norm is multiplied
+    by the slope of the loss: clipping the heaviest class alone would undo its weight.
     """
 
     n_mu: float
@@ -441,7 +452,7 @@ class AutoClippingNorm(Schedule):
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         relative = _snr(self.n_mu, metadata) / self.saturation
-        return np.full(n_iter, min(1.0, relative**self.power))
+        return np.full(n_iter, metadata.slope * min(1.0, relative**self.power))
 
 
 @dataclass(eq=False, repr=False)

@@ -29,7 +29,6 @@ NOT_OURS = (
 HABITS = {
     "test_sparsify": "Coefficients with noise are not sparse.",
     "test_multinomial_logistic_regression_string_inputs": "A class has a weight above 0.",
-    "test_logistic_regression_class_weights": "'balanced' would count the labels without noise.",
     "test_logreg_predict_proba_multinomial": "Calls a private method.",
     "test_max_iter": "A warning that a fit did not converge would depend on the data.",
     "test_logistic_regression_callback_support": "L-BFGS ends with an empty iteration.",

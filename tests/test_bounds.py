@@ -5,6 +5,7 @@ import io
 import math
 import pickle
 from itertools import product
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -85,7 +86,8 @@ def test_in_a_pipeline_the_estimator_pays_for_no_units(asked, Model, form):
     known = Model(classes=[0, 1], max_iter=3).fit(X, y)
     assert names(asked) == ["second_moment"]
     bound = SCHEMA.max_row_norm()
-    plan = known._planned(1200, SCHEMA.n_encoded, 2, bound)
+    of_rows = SimpleNamespace(options={}, max_row_norm=math.sqrt(bound**2 - 1))
+    plan = known._planned(1200, SCHEMA.n_encoded, 2, of_rows)
     assert plan.preconditioner.row_clipping_norm == asked[0][1] == ROW_NORM < bound
     # As if it had been given by hand, and unlike a plain array.
     plan = Model(classes=[0, 1], max_iter=3, max_row_norm=bound).plan(1200, SCHEMA.n_encoded)

@@ -210,7 +210,7 @@ BAD_PARAMETERS = [
     ({"classes": "01"}, "classes has shape"),
     ({"classes": [0, 2]}, "map others to these by a public rule"),
     ({"fit_intercept": "no"}, "fit_intercept='no' must be True or False"),
-    ({"class_weight": "balanced"}, "class_weight='balanced' .* label counts"),
+    ({"class_weight": "equal"}, "class_weight='equal' must be None, 'balanced', or a dict"),
     ({"class_weight": {5: 1.0}}, "class_weight names the label 5"),
     ({"class_weight": {0: -1.0}}, r"class_weight\[0\]=-1\.0"),
     ({"class_weight": {0: 1e300}}, r"class_weight\[0\]=1e\+300 must be .* at most 1e\+06"),

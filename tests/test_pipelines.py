@@ -145,7 +145,6 @@ LEAKING = [
     (OneVsOneClassifier(PRIVATE), ["OneVsOneClassifier"]),
     (SelfTrainingClassifier(PRIVATE), ["SelfTrainingClassifier"]),
     (make_pipeline(Normalizer(), LogisticRegression()), ["logisticregression"]),
-    (make_pipeline(DPLogisticRegression(class_weight="balanced")), ["dplogisticregression"]),
     (DPAGDClassifier(epsilon=math.inf), ["DPAGDClassifier"]),
     (VotingClassifier([("a", PRIVATE), ("b", LogisticRegression())]), ["b"]),
     (

@@ -359,11 +359,12 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
     asked = [
         "choose_step",
         "gradient_sum",
+        "label_counts",
         "norm_histogram",
         "magnitude_histogram",
         "second_moment",
     ]
-    changes = ["change_basis", "scale_columns", "weigh_rows"]
+    changes = ["change_basis", "scale_columns", "weigh_classes", "weigh_rows"]
     assert sorted(questions) == sorted(["admits", "check_unbroken", *changes, *asked])
     X, y = table()
     sums = Objective(X, 2.0 * y - 1, Logistic())
@@ -380,6 +381,8 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
             vault.second_moment(3.0, 2.0, diagonal=False, coef=zeros),
             vault.magnitude_histogram(1.0).ravel(),
             vault.norm_histogram(1.0),
+            vault.label_counts(1.0),
+            vault.weigh_classes(np.ones(2)),
             vault.scale_columns(np.ones(N_FEATURES + 1)),
             vault.change_basis(np.eye(N_FEATURES + 1)),
             vault.weigh_rows(1.0),
@@ -390,13 +393,13 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
 
     with on_tape() as recorded:
         found = [answers(seed) for seed in range(5)]
-    exact = [release.exact.ravel() for release in recorded.releases[:6]]
+    exact = [release.exact.ravel() for release in recorded.releases[:7]]
     for total, *noisy in zip(exact, *found, strict=False):
         assert len({tuple(answer) for answer in noisy}) == 5
         for answer in noisy:
             assert answer.shape == total.shape and (answer != total).all()
             assert not np.shares_memory(answer, total)
-    assert {(*answers[-4:-1],) for answers in found} == {(None, None, None)}
+    assert {(*answers[-5:-1],) for answers in found} == {(None,) * 4}
     assert len({choice for *_, choice in found}) > 2
 
 
@@ -844,6 +847,7 @@ def hard_problems(draw, group_sizes):
 def questions(objective, coef, clip, rng):
     """Yield what a vault may ask these rows for."""
     yield methodcaller("gradient_sum", coef, clip)
+    yield methodcaller("label_counts")
     if objective._basis is None and objective._rows.scales is None:
         yield methodcaller("norm_histogram", NORM_BIN_EDGES)
         yield methodcaller("magnitude_histogram", MAGNITUDE_POWERS)

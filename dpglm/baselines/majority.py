@@ -8,38 +8,16 @@ from numpy.typing import ArrayLike
 
 from dpglm.baselines.records import Records
 from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.inputs import resolved_class_weight
-from dpglm.estimators.plan import Plan, ledger_of
+from dpglm.estimators.plan import Plan, ledger_of, resolved_class_weight
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
-from dpglm.privacy.vault import GaussianSum, Vault, magnitude_sensitivity
+from dpglm.privacy.vault import Vault
 from dpglm.schedules import PublicMetadata
 
 # A class of which noise leaves less than half a record counts as half a record.
 _LEAST_COUNT = 0.5
-
-
-class LabelCounts(Records):
-    """Holds the labels, and answers with the number of records in each class."""
-
-    def counts(self) -> np.ndarray:
-        """Return the counts, one for each class, of all but null records."""
-        return np.bincount(self._class, self._counts, len(self.class_weight))
-
-
-class CountVault(Vault):
-    """A vault that releases the number of records in each class."""
-
-    def label_counts(self, noise_multiplier: float) -> np.ndarray:
-        """Release the counts, which are exact in floating point and need no slack.
-
-        A record has one label: it moves one count by 1, or two where it is replaced.
-        """
-        sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, 1)
-        mechanism = GaussianSum(sensitivity, float(noise_multiplier))
-        return self._release_sum(mechanism, self._sums.counts, len(self._sums.class_weight))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -107,7 +85,7 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     alpha: ClassVar[float] = 0.0
     fit_intercept: ClassVar[bool] = True
 
-    _vault_type: ClassVar[type[Vault]] = CountVault
+    _counts_weights: ClassVar[bool | None] = False
     _learns_little: ClassVar[bool] = True
     _reads_blocks: ClassVar[bool] = False
 
@@ -118,13 +96,13 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
             metadata=metadata, ledger=ledger, budget=budget, noise_multiplier=noise_multiplier
         )
 
-    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> LabelCounts:
-        return LabelCounts(X, target, **options)
+    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> Records:
+        return Records(X, target, **options)
 
-    def _train(self, vault: CountVault, plan: CountPlan, on_step: OnStep) -> FitTrace:
+    def _train(self, vault: Vault, plan: CountPlan, on_step: OnStep) -> FitTrace:
         counts = vault.label_counts(plan.noise_multiplier)
-        weight = resolved_class_weight(self.class_weight, self.classes_)
-        scores = np.log(np.maximum(counts, _LEAST_COUNT) * (1.0 if weight is None else weight))
+        least = np.maximum(counts, _LEAST_COUNT)
+        scores = np.log(least * resolved_class_weight(self.class_weight, self.classes_, least))
         trace = FitTrace(counts=counts)
         trace.record(*vault.log)
         trace.coef = np.zeros(self._space(plan.metadata).shape)

@@ -13,7 +13,6 @@ from dpglm.baselines.records import (
     UNIT_ROUNDOFF,
     PenalizedLoss,
     joint_lipschitz,
-    largest_weight,
     refuse_slack,
     rounding_error,
     shortened,
@@ -48,7 +47,7 @@ _SCORE_STD = 1 / 3
 
 @dataclass(frozen=True)
 class Problem:
-    """Public facts before a penalty is chosen; bounds hold for a record and its weight."""
+    """Public facts before a penalty is chosen; bounds hold for a record of weight 1."""
 
     budget: PrivacyBudget
     metadata: PublicMetadata
@@ -117,9 +116,10 @@ class PerturbationPlan(Plan):
 
     def __post_init__(self) -> None:
         least = _LEAST_FINDABLE_ALPHA * self.problem.curvature
-        if not self.metadata.alpha >= least:
+        alpha = self.penalty / self.metadata.n_samples
+        if not alpha >= least * (1 - 1e-12):
             raise ValueError(
-                f"alpha={self.metadata.alpha:g} is too small for the curvature of a record, "
+                f"alpha={alpha:g} is too small for the curvature of a record, "
                 f"{self.problem.curvature:.3g}: that the minimiser is found could depend on the "
                 f"data. Raise alpha to {least:.3g} or more, or set it to 'auto'."
             )
@@ -224,16 +224,20 @@ class PerturbationMixin(NamedLossMixin):
     def _problem(self, budget: PrivacyBudget, metadata: PublicMetadata) -> Problem:
         max_row_norm, n_classes = self._max_row_norm(), max(2, metadata.n_outputs)
         loss = self._loss(n_classes)
-        weight = largest_weight(self.class_weight, n_classes)
+        if isinstance(self.class_weight, str) and metadata.alpha > 0:
+            raise ValueError(
+                f"alpha={self.alpha!r} with class_weight='balanced': the noise would follow from "
+                "the counts of labels. Use alpha='auto' (or 0 for a descent), or a dict of weights."
+            )
         scores = np.zeros((1, metadata.n_outputs) if metadata.n_outputs > 1 else 1)
         return Problem(
             budget=budget,
             metadata=metadata,
             max_row_norm=max_row_norm,
-            lipschitz=weight * loss.lipschitz * max_row_norm,
-            curvature=weight * loss.curvature * max_row_norm**2,
-            joint_lipschitz=weight * joint_lipschitz(loss, metadata.n_outputs) * max_row_norm,
-            loss_at_zero=weight * float(loss.value(scores, np.zeros(1, dtype=int))[0]),
+            lipschitz=loss.lipschitz * max_row_norm,
+            curvature=loss.curvature * max_row_norm**2,
+            joint_lipschitz=joint_lipschitz(loss, metadata.n_outputs) * max_row_norm,
+            loss_at_zero=float(loss.value(scores, np.zeros(1, dtype=int))[0]),
         )
 
     def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> PenalizedLoss:

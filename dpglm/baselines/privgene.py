@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from dpglm.baselines.records import UNIT_ROUNDOFF, Records, largest_weight, terms_of_a_sum
+from dpglm.baselines.records import UNIT_ROUNDOFF, Records, terms_of_a_sum
 from dpglm.checks import check_number, check_whole, is_auto
 from dpglm.estimators.base import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
@@ -102,7 +102,6 @@ class GeneticPlan(Plan):
     mutation: np.ndarray
     # On the magnitude of every feature, the intercept's one included.
     feature_bound: float
-    largest_weight: float
     # Bounded range of each choice.
     selection_epsilon: float
 
@@ -114,7 +113,7 @@ class GeneticPlan(Plan):
 
         Two scores of two data sets differ by up to four rounding errors of a score.
         """
-        most = float(self.mutation[t]) * self.feature_bound * self.largest_weight
+        most = float(self.mutation[t]) * self.feature_bound
         return ExponentialSelection(
             score_range=self.budget.sensitivity(2 * most),
             epsilon=self.selection_epsilon,
@@ -135,7 +134,7 @@ class GeneticPlan(Plan):
         sizes = self.feature_bound * (coef_sum + mutation)
         term = 8 * (self.metadata.n_features + 8) * self.metadata.n_outputs * (2 + sizes)
         total = (terms_of_a_sum(n_samples) + 8) * mutation * self.feature_bound
-        return UNIT_ROUNDOFF * n_samples * self.largest_weight * (term + total)
+        return UNIT_ROUNDOFF * n_samples * (term + total)
 
     def __str__(self) -> str:
         return f"{self.n_iter} generations over {self.metadata.n_samples} records: {self.ledger}"
@@ -231,7 +230,6 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
             n_iter=n_iter,
             mutation=mutation * decay ** np.arange(float(n_iter)),
             feature_bound=max(feature_bound, float(bool(self.fit_intercept))),
-            largest_weight=largest_weight(self.class_weight, max(2, metadata.n_outputs)),
             selection_epsilon=epsilon,
             ledger=ledger_of(budget, repeat(chosen, n_iter)),
         )
@@ -256,7 +254,13 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         for t, mutation in enumerate(plan.mutation):
             # 1) Each coefficient raised, and lowered, and what that adds to the penalty.
             change = signs * mutation
-            penalty = metadata.n_samples * metadata.alpha * penalised * (coef + change / 2) * change
+            penalty = (
+                metadata.expected_batch_size
+                * metadata.alpha
+                * penalised
+                * (coef + change / 2)
+                * change
+            )
             # 2) Choose one privately, by its total loss.
             chosen = vault.choose_mutation(t, coef, penalty, plan)
             # 3) It is the only parent of the next generation.

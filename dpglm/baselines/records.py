@@ -1,5 +1,6 @@
 """Holders of private records: what all of them share, and certified minimisers of a loss."""
 
+import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +10,6 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
-from dpglm.estimators.inputs import resolved_class_weight
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
 from dpglm.privacy.vault import GaussianSum
@@ -33,14 +33,6 @@ _LEAST_DECREASE = 0.1
 def terms_of_a_sum(n_samples: int) -> float:
     """Return ``B + n / B``: a sum by blocks of B is within that times ``2^-53 n`` largest terms."""
     return _BLOCK_ROWS + n_samples / _BLOCK_ROWS
-
-
-def largest_weight(class_weight: Any, n_classes: int) -> float:
-    """Return the largest weight of a class as a parameter says it; that of an unnamed one is 1."""
-    if class_weight is None or not isinstance(class_weight, dict):
-        return 1.0
-    given = resolved_class_weight(class_weight, np.array(list(class_weight)))
-    return float(max([*given, 1.0] if len(given) < n_classes else given))
 
 
 def refuse_slack(mechanism: GaussianSum, advice: str) -> None:
@@ -70,11 +62,29 @@ class Records:
         class_weight: np.ndarray | None = None,
     ) -> None:
         self._target, self._n_outputs, self._fit_intercept = target, n_outputs, fit_intercept
-        self.n_records = len(target)
+        self.n_records, self.coef_shape = len(target), (X.shape[1] + fit_intercept, n_outputs)
         self._class = (target > 0).astype(int) if n_outputs == 1 else target
         self.class_weight = np.ones(max(2, n_outputs)) if class_weight is None else class_weight
         self._counts = ~null_rows(X)
-        self._weight = self.class_weight[self._class] * self._counts
+
+    @property
+    def _weight(self) -> np.ndarray:
+        """The weight of each record, zero for a null one."""
+        return self.class_weight[self._class] * self._counts
+
+    def label_counts(self) -> np.ndarray:
+        """Return the number of records in each class, without null records."""
+        return np.bincount(self._class, self._counts, len(self.class_weight))
+
+    def with_class_weights(self, class_weight: np.ndarray) -> Any:
+        """Return the same records with these weights of classes, which bounds take as up to 1."""
+        weighted = copy.copy(self)
+        weighted.class_weight = class_weight
+        return weighted
+
+    def confirm(self, ask: Any, rows: np.ndarray) -> np.ndarray:
+        """Return zero: these sums are plain arithmetic."""
+        return np.zeros(())
 
     def _with_intercept(self, rows: Any) -> Any:
         """Append a column of ones to dense or CSR rows, where there is an intercept."""
@@ -131,8 +141,6 @@ class PenalizedLoss(Records):
         super().__init__(X, target, **options)
         rows = shortened(X, math.sqrt(max_row_norm**2 - bool(self._fit_intercept)))
         self._rows, self._loss = self._with_intercept(rows), loss
-        self.coef_shape = self._rows.shape[1], self._n_outputs
-        self._weight = self._weight[:, None]
         largest_weight = float(self.class_weight.max())
         self._lipschitz = largest_weight * joint_lipschitz(loss, self._n_outputs) * max_row_norm
         self._smoothness = largest_weight * loss.curvature * max_row_norm**2
@@ -187,7 +195,7 @@ class PenalizedLoss(Records):
             limits = clip / np.maximum(row_norms(self._rows), _LEAST_NORM)[:, None]
         with one_blas_thread():
             for _ in range(n_iter):
-                slopes = np.clip(self._weight * self._slopes(coef), -limits, limits)
+                slopes = np.clip(self._weight[:, None] * self._slopes(coef), -limits, limits)
                 coef = coef - step * (self._moment(slopes) / n_samples + alpha * coef)
         return coef
 
@@ -206,7 +214,7 @@ class PenalizedLoss(Records):
 
     def gradient_sum(self, coef: np.ndarray) -> np.ndarray:
         """Return the sum of the gradients of the losses, flat."""
-        return self._moment(self._weight * self._slopes(coef)).ravel()
+        return self._moment(self._weight[:, None] * self._slopes(coef)).ravel()
 
     def gradient(self, coef: np.ndarray, penalty: float, tilt: Any = 0.0) -> np.ndarray:
         """Return the gradient of the minimised function, flat."""
@@ -215,7 +223,9 @@ class PenalizedLoss(Records):
     def hessian_product(self, coef: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Return the Hessian of the sum of the losses times a direction, flat."""
         moved = self._rows @ direction.reshape(self.coef_shape)
-        return self._moment(self._weight * self._changes(self._slopes(coef), moved)).ravel()
+        return self._moment(
+            self._weight[:, None] * self._changes(self._slopes(coef), moved)
+        ).ravel()
 
     def hessian(self, coef: np.ndarray) -> np.ndarray:
         """Return the Hessian of the sum of the losses, a square matrix."""
@@ -223,7 +233,7 @@ class PenalizedLoss(Records):
         slopes = self._slopes(coef)
         blocks = np.zeros((n_columns, n_outputs, n_columns, n_outputs))
         for j, one_output in enumerate(np.eye(n_outputs)):
-            changes = self._weight * self._changes(slopes, one_output)
+            changes = self._weight[:, None] * self._changes(slopes, one_output)
             for k in np.flatnonzero(changes.any(axis=0)):
                 blocks[:, k, :, j] = self._second_moment(changes[:, [k]])
         return blocks.reshape(n_columns * n_outputs, -1)

@@ -32,6 +32,7 @@ class _SmallBatches(NamedLossMixin):
     """Common parts of both estimators: a constant clip and step, and batches by expected size."""
 
     _train = NoisyDescentMixin._train
+    _counts_weights: ClassVar[bool | None] = True
 
     def _constant_plan(
         self,

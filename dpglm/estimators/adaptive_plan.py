@@ -12,6 +12,7 @@ from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.estimators.plan import (
     Plan,
     PlannedRelease,
+    label_counts_of,
     ledger_of,
     planned_clip,
     refuse_all_noise,
@@ -105,8 +106,8 @@ class AdaptivePlan(Plan):
 
     @property
     def first_cost(self) -> float:
-        """The cost of the releases of a preconditioner; 0 without one."""
-        return sum(self.capacity * release.fraction for release in self.first)
+        """The cost of the releases before the first gradient."""
+        return sum(self.capacity * release.fraction for release in (*self.counts, *self.first))
 
     @property
     def n_affordable(self) -> int:
@@ -127,6 +128,10 @@ class AdaptivePlan(Plan):
         if not self.exact:
             return admits(cost, self.selection_cost)
         return self.step_shrink < 1 and max_step > self.max_step * _SMALLEST_GRID
+
+    def weighed(self, **known: float) -> "AdaptivePlan":
+        """Return the plan of what follows the count of labels, with its clipping norms."""
+        return self._renewed(1.0, **known)
 
     @cached_property
     def _steps(self) -> np.ndarray:
@@ -149,7 +154,8 @@ class AdaptivePlan(Plan):
         """
         if self.step_schedule is None:
             return chosen
-        gain = self.metadata.n_samples * min(1.0, self.metadata.curvature or 1.0) * reach**2 / 2
+        n = self.metadata.n_samples * self.metadata.mean_weight
+        gain = n * min(1.0, self.metadata.curvature or 1.0) * reach**2 / 2
         weight = gain / (gain + _TELLING * scale)
         if chosen == 0 and weight >= 0.5:
             return 0
@@ -158,8 +164,8 @@ class AdaptivePlan(Plan):
 
     def __str__(self) -> str:
         first = "a first gradient costs"
-        if self.first:
-            costs = [f"a {r.name} costs {self.capacity * r.fraction:.4g}" for r in self.first]
+        if before := (*self.counts, *self.first):
+            costs = [f"a {r.name} costs {self.capacity * r.fraction:.4g}" for r in before]
             first = f"{', '.join(costs)}, a first gradient"
         return (
             f"at most {self.n_iter} iterations over {self.metadata.n_samples} records; of "
@@ -205,13 +211,17 @@ def make_adaptive_plan(
         n_iter = min(n_iter, math.ceil(n_splits))
 
     clip = planned_clip(clip_schedule, n_iter, metadata, infinite=budget.epsilon == math.inf)
-    left = 1 - sum(release.fraction for release in first)
+    counts = label_counts_of(budget.mu, metadata) if metadata.count_fraction else ()
+    left = 1 - sum(release.fraction for release in (*counts, *first))
     division = n_splits, selection_fraction, selection, left
     accountant = _better_accountant(budget, *division) if accountant == "auto" else accountant
     capacity = _capacity(accountant, budget)
     gradient_cost, selection_cost = _first_costs(accountant, budget, *division)
     mu = math.sqrt(capacity if accountant == "gdp" else 2 * capacity)
-    multipliers = [1 / (mu * math.sqrt(release.fraction)) for release in first]
+    counts, first = (
+        tuple(replace(r, noise_multiplier=1 / (mu * math.sqrt(r.fraction))) for r in releases)
+        for releases in (counts, first)
+    )
     plan = AdaptivePlan(
         metadata=replace(metadata, mu=budget.mu * math.sqrt(left), clip=clip),
         ledger=ledger_of(budget, [filter_of(accountant, capacity)]),
@@ -229,10 +239,8 @@ def make_adaptive_plan(
         averaging=averaging,
         step_schedule=step_schedule,
         preconditioner=preconditioner,
-        first=tuple(
-            replace(release, noise_multiplier=z)
-            for release, z in zip(first, multipliers, strict=True)
-        ),
+        counts=counts,
+        first=first,
         **numbers,
     )
     _check_affordable(plan, n_splits)

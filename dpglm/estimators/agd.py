@@ -162,6 +162,7 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
 
     half_width: ClassVar[float] = 0.5
     _losses: ClassVar[tuple[str, ...]] = ("logistic", "smoothed_hinge", "hinge")
+    _counts_weights: ClassVar[bool | None] = True
     _vault_type: ClassVar[type[Vault]] = ChoosingVault
 
     @classmethod
@@ -239,7 +240,8 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
         return self.loss_clip
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> AdaptivePlan:
-        n_mu = budget.n_mu(metadata.n_samples)
+        left = 1 - metadata.count_fraction
+        n_mu = budget.n_mu(metadata.n_samples, left)
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         given = {name: getattr(self, name) for name in _SHARED}
         if self.max_step != "auto":
@@ -252,7 +254,7 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
         preconditioner, first = run["preconditioner"], ()
         if preconditioner is not None:
             size = metadata.n_features, metadata.max_row_norm
-            preconditioner, first = preconditioner.planned(budget.mu, 1.0, n_mu, *size)
+            preconditioner, first = preconditioner.planned(budget.mu, left, n_mu, *size)
         return make_adaptive_plan(
             budget,
             replace(metadata, max_row_norm=None, whitened=preconditioner is not None),

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.callbacks import Callbacks, with_callbacks
 from dpglm.estimators.inputs import Table, training_data
-from dpglm.estimators.plan import Plan
+from dpglm.estimators.plan import Plan, plan_with_weights, weigh
 from dpglm.estimators.prediction import LinearPredictions
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import KnownParameters
@@ -62,6 +62,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
     _vault_type: ClassVar[type[Vault]] = Vault
     _reads_blocks: ClassVar[bool] = True
     _learns_little: ClassVar[bool] = False
+    # Whether a fit with weights counts labels; None for "balanced" only.
+    _counts_weights: ClassVar[bool | None] = None
 
     def _penalty(self) -> float:
         return check_number("alpha", self.alpha, at_least=0, at_most=LARGEST_PENALTY)
@@ -92,18 +94,18 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
         """
         return self._planned(n_samples, n_features, n_classes)
 
-    def _planned(
-        self, n_samples: int, n_features: int, n_classes: int, max_row_norm: float | None = None
-    ) -> Plan:
-        """Return the plan of a fit; the norms of the rows may have a public bound."""
+    def _planned(self, n_samples: int, n_features: int, n_classes: int, data: Any = None) -> Plan:
+        """Return the plan of a fit; its data may have weights, and a public bound on row norms."""
         n_samples = check_whole("n_samples", n_samples)
         n_features = check_whole("n_features", n_features)
         n_classes = check_whole("n_classes", n_classes, at_least=2)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise ValueError(f"fit_intercept={self.fit_intercept!r} must be True or False.")
-        alpha, given = self._penalty(), getattr(self, "max_row_norm", None)
-        if given is not None:
-            max_row_norm = check_number("max_row_norm", given, above=0, at_most=1e50)
+        alpha, max_row_norm = self._penalty(), getattr(self, "max_row_norm", None)
+        if max_row_norm is not None:
+            max_row_norm = check_number("max_row_norm", max_row_norm, above=0, at_most=1e50)
+        elif data is not None and data.max_row_norm is not None:
+            max_row_norm = math.hypot(data.max_row_norm, bool(self.fit_intercept))
         budget, assumptions = self._budget(), self._assumptions()
         metadata = PublicMetadata(
             n_samples=budget.public_n_samples(n_samples),
@@ -113,7 +115,10 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
             curvature=self._loss(n_classes).curvature,
             max_row_norm=max_row_norm,
         )
-        plan = self._plan(budget, metadata)
+        if self.class_weight is None and (data is None or "row_weights" not in data.options):
+            plan = self._plan(budget, metadata)
+        else:
+            plan = plan_with_weights(self, budget, metadata, data)
         relation, seeded = plan.ledger.neighboring_relation, noise_seed.get() is not None
         if plan.budget != budget or relation != budget.neighboring_relation:
             raise RuntimeError(f"{plan!r} is not a plan for {budget}; nothing was released.")
@@ -170,8 +175,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                 self.classes_ = data.classes
                 # 2) Plan all releases. A norm is public, as a parameter is: rows are clipped to it.
                 intercept = bool(self.fit_intercept)
-                bound = data.max_row_norm and math.hypot(data.max_row_norm, intercept)
-                plan = self._planned(*data.shape, len(data.classes), bound)
+                plan = self._planned(*data.shape, len(data.classes), data)
                 # 3) Give the rows to a vault; nobody else keeps their sums.
                 sums = data.sums(self, files)
                 if plan.metadata.sampling_rate < 1 and data.source is not None:
@@ -189,6 +193,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                     told = plan.n_iter, self._space(plan.metadata).shape, data.copies, attributes
                     on_step, finish = self._reports(*told)
                 training = True
+                if self.class_weight is not None or plan.counts:
+                    plan = weigh(vault, plan, self.class_weight, data.classes)
                 trace = self._train(vault, plan, on_step)
                 vault.check_unbroken()
                 # 6) Set what follows from the releases.

@@ -82,10 +82,12 @@ def automatic_configuration(
 class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
     """Plan and training by noisy gradient descent, for estimators with these parameters."""
 
+    _counts_weights: ClassVar[bool | None] = True
+
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
         last = debiasing_of(self, budget, metadata) if self.inference_fraction != 0 else ()
-        left = 1 - sum(release.fraction for release in last)
+        left = 1 - metadata.count_fraction - sum(release.fraction for release in last)
         n_mu = budget.n_mu(metadata.n_samples, left)
         given = {name: getattr(self, name) for name in _RUN}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)

@@ -87,27 +87,6 @@ def _indices(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return np.minimum(np.searchsorted(classes, y), len(classes) - 1)
 
 
-def resolved_class_weight(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:
-    """Return the weight of each class, 1 where none is given."""
-    if class_weight is None:
-        return None
-    if not isinstance(class_weight, dict):
-        raise ValueError(
-            f"class_weight={class_weight!r} must be None or a dict from label to weight. "
-            "('balanced' would read the label counts without noise.)"
-        )
-    known = dict.fromkeys(map(composed, classes.tolist()))
-    for label, weight in class_weight.items():
-        if known.get(composed(label), 0.0) is not None:
-            raise ValueError(
-                f"class_weight names the label {label!r}, which is not among the classes "
-                f"{classes.tolist()}, or names it twice."
-            )
-        check_number(f"class_weight[{label!r}]", weight, above=0, at_most=LARGEST_WEIGHT)
-        known[composed(label)] = float(weight)
-    return np.array([1.0 if weight is None else weight for weight in known.values()])
-
-
 # Kernels can still multiply with the product of this and the weight of a class.
 LARGEST_WEIGHT = 1e6
 # A larger memory map is read by blocks: even a few numbers kept for each row would be many.
@@ -136,12 +115,10 @@ class TrainingData:
 
     def sums(self, estimator: Any, files: ExitStack) -> Any:
         """Return the holder of all rows that an estimator makes of them, or of each block."""
-        classes = self.classes
-        class_weight = resolved_class_weight(estimator.class_weight, classes)
         if self.source is None:
-            return _held(estimator, classes, class_weight, self.X, self.y, **self.options)
-        make = partial(_held, picklable_copy(estimator), classes, class_weight)
-        model = make(np.zeros((1, self.shape[1])), classes[:1])
+            return _held(estimator, self.classes, self.X, self.y, **self.options)
+        make = partial(_held, picklable_copy(estimator), self.classes)
+        model = make(np.zeros((1, self.shape[1])), self.classes[:1])
         cached = files.enter_context(kept_in_a_file(self.source)) if self.source.cache else None
         return block_sums((cached or self.source).blocks(make), model)
 
@@ -156,7 +133,6 @@ class TrainingData:
 def _held(
     estimator: Any,
     classes: np.ndarray,
-    class_weight: np.ndarray | None,
     X: Any,
     y: np.ndarray,
     **options: Any,
@@ -169,7 +145,6 @@ def _held(
         estimator._loss(n_classes),
         n_outputs=1 if n_classes == 2 else n_classes,
         fit_intercept=bool(estimator.fit_intercept),
-        class_weight=class_weight,
         **options,
     )
 
@@ -268,9 +243,10 @@ def _options_of_rows(estimator: Any, X: Any, sample_weight: Any, groups: Any) ->
     """Return the weights and groups of rows, each with its public bound."""
     options: dict[str, Any] = {}
     if sample_weight is not None:
-        options["row_weights"] = _checked_weights(sample_weight, X)
         limits = {"above": 0, "at_most": LARGEST_WEIGHT}
-        options["max_weight"] = check_number("max_weight", estimator.max_weight, **limits)
+        largest = check_number("max_weight", estimator.max_weight, **limits)
+        # Those above the bound count as 1.
+        options["row_weights"] = _checked_weights(sample_weight, X) / largest
     if groups is not None:
         options["groups"] = group_numbers(groups, X)
         most = check_whole("max_contributions", estimator.max_contributions)

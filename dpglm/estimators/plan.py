@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice, repeat
@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpglm.checks import check_whole
+from dpglm.checks import check_number, check_whole
+from dpglm.estimators.defaults import COUNT_FRACTION, LEAST_COUNT_NOISE
+from dpglm.estimators.inputs import LARGEST_WEIGHT
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.calibration import (
@@ -42,8 +44,11 @@ from dpglm.schedules import (
     averaging_weights,
     schedule_values,
 )
+from dpglm.schema.values import composed
 
 _MOST_ITERATIONS = 10_000_000
+# Of the logistic loss, at a score of zero.
+LOGISTIC_SLOPE = 0.5
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
 # Least n mu over the root of the number of columns, at least 25: with less, fits learn little.
@@ -92,7 +97,9 @@ class Plan:
     metadata: PublicMetadata
     ledger: PrivacyLedger
     budget: PrivacyBudget
-    # The releases of a preconditioner, and those for intervals.
+    # The count of labels of a fit with weights, the releases of a preconditioner, and those for
+    # intervals.
+    counts: tuple[PlannedRelease, ...] = ()
     first: tuple[PlannedRelease, ...] = ()
     last: tuple[PlannedRelease, ...] = ()
 
@@ -114,12 +121,13 @@ class Plan:
     @property
     def n_mu(self) -> float:
         """n mu: the number of records times the mu of the budget at a sensitivity of one."""
-        return self.budget.n_mu(self.metadata.n_samples)
+        return self.budget.n_mu(self.metadata.n_samples) * self.metadata.mean_weight
 
     @property
     def n_mu_without_last(self) -> float:
         """n mu of what the releases for intervals leave."""
-        return self.budget.n_mu(self.metadata.n_samples, 1 - total_fraction(self.last))
+        left = 1 - total_fraction(self.last)
+        return self.budget.n_mu(self.metadata.n_samples, left) * self.metadata.mean_weight
 
     @property
     def warning_message(self) -> str:
@@ -151,15 +159,126 @@ class Plan:
         Clipping norms become ``sqrt(d)`` times their schedule, which may follow from the released
         dimension d (Dong, Roth & Su 2022, Theorem 4). Noise multipliers and costs do not change.
         """
-        known = {"effective_dimension": effective_dimension, "clip": None, "noise_std": None}
-        metadata, n_iter = replace(self.metadata, **known), len(self.clip)
+        unit = math.sqrt(effective_dimension)
+        return self._renewed(unit, effective_dimension=effective_dimension)
+
+    def weighed(self, **known: float) -> Any:
+        """Return the plan of what follows the count of labels, for its mean weight and penalty."""
+        return replace(self, metadata=replace(self.metadata, **known))
+
+    def _renewed(self, unit: float, **known: float) -> Any:
+        """Return the plan for more metadata, with clipping norms in this unit."""
+        metadata, n_iter = (
+            replace(self.metadata, **known, clip=None, noise_std=None),
+            len(self.clip),
+        )
         infinite = metadata.mu == math.inf
-        relative = planned_clip(self.clip_schedule, n_iter, metadata, infinite=infinite)
-        clip = math.sqrt(effective_dimension) * relative
+        clip = unit * planned_clip(self.clip_schedule, n_iter, metadata, infinite=infinite)
         return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
+
+
+def label_counts_of(mu: float, metadata: PublicMetadata) -> tuple[PlannedRelease, ...]:
+    """Return the count of labels of a fit with weights, or nothing."""
+    if not (fraction := metadata.count_fraction):
+        return ()
+    multiplier = 1 / (mu * math.sqrt(fraction))
+    return (PlannedRelease("label counts", "the weights of classes", fraction, multiplier),)
+
+
+def plan_with_weights(
+    estimator: Any, budget: PrivacyBudget, metadata: PublicMetadata, data: Any = None
+) -> Any:
+    """Return the plan of a fit with weights, `data` its input, if there is one.
+
+    Losses are divided by the largest weight, and the penalty with them. A descent counts weights by
+    class first, for their mean, and so do all estimators for ``"balanced"``.
+    """
+    given = estimator.class_weight
+    weights = resolved_class_weight(given, None if data is None else data.classes)
+    if data is None and len(weights) < max(2, metadata.n_outputs):
+        weights = np.append(weights, 1.0)  # of classes without a weight
+    largest = weights.max()
+    if data is not None and "row_weights" in data.options:
+        largest *= estimator.max_weight
+    metadata = replace(metadata, alpha=metadata.alpha / largest)
+    needed = estimator._counts_weights
+    if not (isinstance(given, str) if needed is None else needed):
+        return estimator._plan(budget, metadata)
+    scores, target = np.zeros((1, metadata.n_outputs)), np.ones(1, dtype=int)
+    at_zero = estimator._loss(max(2, metadata.n_outputs)).derivative(
+        scores[:, 0] if metadata.n_outputs == 1 else scores, target
+    )
+    slope = float(np.linalg.norm(at_zero)) / LOGISTIC_SLOPE
+    metadata = replace(metadata, count_fraction=COUNT_FRACTION, slope=slope)
+    plan = estimator._plan(budget, metadata)
+    if plan.counts:
+        return plan
+    (count,), rest = label_counts_of(budget.mu, metadata), budget
+    if budget.epsilon < math.inf:
+        left = budget.mu * math.sqrt(1 - COUNT_FRACTION)
+        rest = replace(budget, epsilon=gdp_epsilon(left, budget.delta))
+    plan = estimator._plan(rest, metadata)
+    # Releases that are not Gaussian leave less to a count than its fraction of mu^2.
+    while composed_epsilon(((count.event, 1), *plan.ledger.events), budget.delta) > budget.epsilon:
+        count = replace(count, noise_multiplier=1.1 * count.noise_multiplier)
+    events = ((count.event, 1), *plan.ledger.events)
+    return replace(plan, budget=budget, counts=(count,), ledger=replace(plan.ledger, events=events))
+
+
+def weigh(vault: Any, plan: Any, class_weight: Any, classes: np.ndarray) -> Any:
+    """Give the classes their weights, over the largest, and return the plan for them.
+
+    A plan may have a count of labels, which is released first. A class then counts as twice its
+    noise at least, so that one without records gets no weight without bound.
+    """
+    counts, metadata = None, plan.metadata
+    if plan.counts:
+        noisy = vault.label_counts(plan.counts[0].noise_multiplier)
+        least = max(LEAST_COUNT_NOISE * vault.log[-1].noise_scale, 2.0**-20)
+        counts = np.clip(noisy, least, max(least, metadata.n_samples))
+    weights = resolved_class_weight(class_weight, classes, counts)
+    largest = weights.max()
+    vault.weigh_classes(weights / largest)
+    if counts is None:
+        return plan
+    mean = min(1.0, float(counts @ weights) / largest / metadata.n_samples)
+    alpha = metadata.alpha / mean
+    # The largest weight of a dict was known before.
+    alpha = alpha / largest if isinstance(class_weight, str) else alpha
+    return plan.weighed(mean_weight=mean, alpha=float(alpha))
+
+
+def resolved_class_weight(
+    class_weight: Any, classes: np.ndarray | None, counts: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the weight of each class, 1 where none is given; without classes those that are given.
+
+    ``"balanced"`` is inverse to `counts`, as in scikit-learn, and ones before there are counts.
+    """
+    balanced = isinstance(class_weight, str) and class_weight == "balanced"
+    if balanced and counts is not None:
+        return counts.sum() / (counts.size * counts)
+    if balanced or class_weight is None:
+        return np.ones(2 if classes is None else len(classes))
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(
+            f"class_weight={class_weight!r} must be None, 'balanced', or a dict from label to "
+            "weight."
+        )
+    listed = list(class_weight) if classes is None else classes.tolist()
+    known = dict.fromkeys(map(composed, listed))
+    for label, weight in class_weight.items():
+        if known.get(composed(label), 0.0) is not None:
+            raise ValueError(
+                f"class_weight names the label {label!r}, which is not among the classes {listed}, "
+                "or names it twice."
+            )
+        check_number(f"class_weight[{label!r}]", weight, above=0, at_most=LARGEST_WEIGHT)
+        known[composed(label)] = float(weight)
+    return np.array([1.0 if weight is None else weight for weight in known.values()])
 
 
 def ledger_of(budget: PrivacyBudget, events: Iterable[Event]) -> PrivacyLedger:
@@ -222,8 +341,9 @@ class PrivacyPlan(Plan):
     ledger : PrivacyLedger
         The cost of the whole plan.
     budget : PrivacyBudget
-    first, last : tuple of PlannedRelease
-        The releases of a preconditioner, and those for intervals.
+    counts, first, last : tuple of PlannedRelease
+        The count of labels of a fit with weights, the releases of a preconditioner, and those for
+        intervals.
     clip, noise_multiplier, step, averaging : ndarray of shape (n_iter,)
         L2 bound on each record's gradient, noise over the sensitivity, step size, and weight of the
         iterate. Before a second moment the bound is in roots of the effective dimension.
@@ -263,16 +383,20 @@ class PrivacyPlan(Plan):
         """L2 sensitivity of the sum of clipped gradients of each iteration."""
         return self.budget.sensitivity(self.clip)
 
-    def in_whitened_space(self, effective_dimension: float) -> "PrivacyPlan":
-        """Return the plan of the gradients; noise and steps follow from the clipping norms."""
-        white = super().in_whitened_space(effective_dimension)
-        noise_std = _noise_std(self.noise_multiplier, white.sensitivity)
-        metadata = replace(white.metadata, noise_std=noise_std)
+    def weighed(self, **known: float) -> "PrivacyPlan":
+        return self._renewed(1.0, **known)
+
+    def _renewed(self, unit: float, **known: float) -> "PrivacyPlan":
+        # Noise and steps follow from the clipping norms.
+        plan = super()._renewed(unit, **known)
+        noise_std = _noise_std(self.noise_multiplier, plan.sensitivity)
+        metadata = replace(plan.metadata, noise_std=noise_std)
         step = schedule_values(self.step_schedule, self.n_iter, metadata, parameter="step_schedule")
-        return replace(white, metadata=metadata, step=step)
+        return replace(plan, metadata=metadata, step=step)
 
     def __str__(self) -> str:
-        names = [f"{r.name} ({r.purpose.removeprefix('the ')})" for r in self.first]
+        before = (*self.counts, *self.first)
+        names = [f"{r.name} ({r.purpose.removeprefix('the ')})" for r in before]
         first = f"{', '.join(names)}, then " if names else ""
         records = f"{self.metadata.n_samples} records"
         if self.sampling_rate < 1:
@@ -304,7 +428,7 @@ class PrivacyPlan(Plan):
                 step=float(self.step[t]),
                 noise_multiplier=float(self.noise_multiplier[t]),
                 noise_std=float(self.metadata.noise_std[t]) / self.metadata.expected_batch_size,
-                epsilon=self.epsilon_after(len(self.first) + t + 1),
+                epsilon=self.epsilon_after(len(self.counts) + len(self.first) + t + 1),
             )
             for t in spread.round().astype(int).tolist()
         ]
@@ -355,9 +479,11 @@ def make_plan(
         metadata = replace(metadata, sampling_rate=size / metadata.n_samples)
         # A batch of all records costs as much as all records, below the bound of a batch.
         sampling = sampling if size < metadata.n_samples else "poisson"
-    mu = budget.mu * math.sqrt(1 - total_fraction((*first, *last)))
+    counts = label_counts_of(budget.mu, metadata)
+    mu = budget.mu * math.sqrt(1 - total_fraction((*counts, *first, *last)))
     metadata = replace(metadata, mu=mu, sampling_rate=float(metadata.sampling_rate))
-    before, after = ([release.event for release in releases] for releases in (first, last))
+    before = [release.event for release in (*counts, *first)]
+    after = [release.event for release in last]
     others = [*before, *after]
     if longest:
         fixed = (noise_multiplier, clip_schedule, noise_schedule)
@@ -398,6 +524,7 @@ def make_plan(
         clip_schedule=clip_schedule,
         step_schedule=step_schedule,
         preconditioner=preconditioner,
+        counts=counts,
         first=first,
         last=last,
         batches=batches,

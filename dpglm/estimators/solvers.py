@@ -275,7 +275,7 @@ def noisy_gradient_descent(
     columns.
     """
     alpha, rate = plan.metadata.alpha, plan.metadata.sampling_rate
-    n_summed = plan.metadata.n_samples * rate
+    n_summed = plan.metadata.n_samples * rate * plan.metadata.mean_weight
     coef = velocity = average = np.zeros(space.shape)
     for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
@@ -322,10 +322,10 @@ def adaptive_gradient_descent(
     capacity, for any course of the fit (Smith & Thakurta 2022; Feldman & Zrnic 2021).
     Costs, directions, grids and the decision to stop depend on released values only.
     """
-    for line, planned in zip(vault.log, plan.first, strict=True):
+    for line, planned in zip(vault.log, (*plan.counts, *plan.first), strict=True):
         row = {"release": planned.name.replace(" ", "_"), "cost": planned.fraction * plan.capacity}
         trace.record(line, **row, iteration=0, max_step=plan.max_step, step=None)
-    n_samples, alpha = plan.metadata.n_samples, plan.metadata.alpha
+    n_summed, alpha = plan.metadata.n_samples * plan.metadata.mean_weight, plan.metadata.alpha
     cost, max_step = plan.gradient_cost, plan.max_step
     noise_multiplier = plan.noise_multiplier(cost)
     coef = velocity = np.zeros(space.shape)
@@ -339,7 +339,7 @@ def adaptive_gradient_descent(
         release, price = "gradient", cost
         while True:
             # 3) Add the gradients of penalty and prior, and past ones; only then normalise.
-            gradient = space.projected(total) / n_samples + space.regularization(coef, alpha)
+            gradient = space.projected(total) / n_summed + space.regularization(coef, alpha)
             direction, next_velocity = plan.momentum.direction(gradient, velocity, t + 1)
             reach = plan.max_step_length(t, max_step, float(np.linalg.norm(direction)))
             row = {"iteration": t + 1, "max_step": reach}
@@ -347,7 +347,7 @@ def adaptive_gradient_descent(
             direction = normalised(direction)
             # 4) Choose a step among 0, ..., reach by its noisy loss.
             steps = np.linspace(0.0, reach, plan.n_steps + 1)
-            penalty = n_samples * space.regularization_changes(coef, direction, steps, alpha)
+            penalty = n_summed * space.regularization_changes(coef, direction, steps, alpha)
             chosen = vault.choose_step(
                 coef, direction, steps, penalty, plan.selection, plan.selection_epsilon, clip,
                 plan.loss_clip,

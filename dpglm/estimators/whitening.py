@@ -181,7 +181,7 @@ def whiten(
     if intercept and not diagonal:
         _warn_of_large_means(moment, noise, scales)
     basis = (scales * basis.T).T
-    events = [line.event for line in vault.log]
+    events = [line.event for line in vault.log[len(plan.counts) :]]
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
     # 4) The prior, and the plan of the gradients.
     saturation = n_mu / whitening.effective_dimension / defaults.SATURATION_SNR

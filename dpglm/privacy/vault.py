@@ -321,6 +321,7 @@ class Vault:
     ``second_moment``        row_norm^2  sqrt(2) row_norm^2
     ``magnitude_histogram``  sqrt(d)     sqrt(2 d)
     ``norm_histogram``       1           sqrt(2)
+    ``label_counts``         1           sqrt(2)
     =======================  ==========  ====================
 
     ==============================  ================================================
@@ -470,10 +471,20 @@ class Vault:
         ask = methodcaller("norm_histogram", NORM_BIN_EDGES)
         return self._histogram(ask, noise_multiplier, 1, NORM_BIN_EDGES.size + 1)
 
+    def label_counts(self, noise_multiplier: float) -> np.ndarray:
+        """Release the sum of the weights of rows in each class, with noise: their number without.
+
+        A row's weight is from 0 to 1, and the rows of a group add up to at most 1. So a record adds
+        numbers of 0 or more, whose L2 norm is at most their sum, at most 1. Two such vectors are at
+        most sqrt(2) apart, as their inner product is not negative.
+        """
+        n_classes = max(2, math.prod(self._sums.coef_shape[1:]))
+        return self._histogram(methodcaller("label_counts"), noise_multiplier, 1, n_classes)
+
     def _histogram(
         self, ask: Question, noise_multiplier: float, n_columns: int, n_bins: int
     ) -> np.ndarray:
-        """Release counts of the rows, each of which is in one bin for each column at most."""
+        """Release counts of the records, each of at most one in all bins of a column."""
         if self._changed:
             raise ValueError("A histogram is of the rows of the table: ask before they change.")
         sensitivity = magnitude_sensitivity(self._budget.neighboring_relation, n_columns)
@@ -495,10 +506,16 @@ class Vault:
             raise ValueError(f"bound={bound!r} must be finite.")
         self._change("weighed", float(bound))
 
-    def _change(self, method: str, argument: Any) -> None:
+    def weigh_classes(self, weights: np.ndarray) -> None:
+        """Multiply the loss of each row by the weight of its class, from 0 to 1, from here on."""
+        # A bound may rest on their limits.
+        weights = np.clip(plain(weights, np.shape(weights)), 0.0, 1.0)
+        self._change("with_class_weights", weights, self._changed)
+
+    def _change(self, method: str, argument: Any, changed: bool = True) -> None:
         with self._closed_by_errors():
             self._sums = getattr(self._sums, method)(argument)
-        self._rounding, self._changed = None, True
+        self._rounding, self._changed = None, changed
 
     @property
     def has_drawn(self) -> bool:

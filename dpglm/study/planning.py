@@ -113,7 +113,7 @@ def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
 
 def _noise(plan: Plan) -> list[str]:
     rows = {}
-    for release in plan.first:
+    for release in (*plan.counts, *plan.first):
         noise = f"noise multiplier {release.noise_multiplier:.4g}, for {release.purpose}"
         rows[f"first, {release.name}"] = f"{_percent(release.fraction)} of the budget, {noise}"
     each = _first_multiplier(plan) * _noise_per_multiplier(plan)
@@ -160,7 +160,7 @@ def _iterations(plan: PrivacyPlan) -> list[str]:
     divisor = "n" if plan.sampling_rate == 1 else "the expected batch"
     note = f"noise / n: standard deviation in each coordinate of the mean gradient (over {divisor})"
     rows = [("iteration   ", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
-    for number, release in enumerate(plan.first, 1):
+    for number, release in enumerate((*plan.counts, *plan.first), 1):
         multiplier, cost = f"{release.noise_multiplier:.4g}", _cost(plan.epsilon_after(number))
         rows.append((release.name, "", "", multiplier, "", cost))
     if plan.first:

@@ -101,6 +101,13 @@ class BlockObjective:
     def norm_histogram(self, bounds: np.ndarray) -> np.ndarray:
         return self._total("norm_histogram", bounds)
 
+    def label_counts(self) -> np.ndarray:
+        return self._total("label_counts")
+
+    def with_class_weights(self, weights: np.ndarray) -> "BlockObjective":
+        model = self._model.with_class_weights(weights)
+        return BlockObjective(self._blocks.changed("with_class_weights", weights), model)
+
     def scaled(self, scales: np.ndarray) -> "BlockObjective":
         return BlockObjective(self._blocks.changed("scaled", scales), self._model.scaled(scales))
 

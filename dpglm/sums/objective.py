@@ -41,7 +41,7 @@ from dpglm.kernels.line_search import (
     margin_line_losses,
 )
 from dpglm.losses import Loss, Softmax
-from dpglm.sums.reference import Reference, parts_of_groups
+from dpglm.sums.reference import Reference, parts_of_groups, sums_by_class
 from dpglm.sums.rows import NORM_ROWS, near_centre, rows_of
 
 # A larger weight times the residuals of many outputs would overflow, and not be clipped.
@@ -406,6 +406,25 @@ class Objective:
             else:
                 total = (total + 5 * n_samples) * (1 + centre) ** 4 + 2 * products
         return 2 * (norm + total) * _UNIT_ROUNDOFF
+
+    def label_counts(self) -> np.ndarray:
+        """Sum the weights of the rows of each class; the rows of a group add up to at most 1.
+
+        Private: only a mechanism may release the sums, which class weights do not change. Shape
+        (2,), or (K,). A null record adds nothing.
+        """
+        labels = self._signs if self._targets is None else self._targets
+        weights = self._signed != 0
+        weights = weights if self._row_weights is None else weights * self._row_weights
+        n = self.n_rows
+        return sums_by_class(labels[:n], weights[:n], self._groups, self._weights.size)
+
+    def with_class_weights(self, class_weight: np.ndarray) -> "Objective":
+        """Return the objective with these weights of classes in place of its own."""
+        weighted = copy.copy(self)
+        weighted._weights = _check_weights(class_weight, self._weights.size)
+        weighted._line = None
+        return weighted
 
     def weighed(self, bound: float) -> "Objective":
         """Return the objective with the weight of each row times ``min(1, (bound / norm)^2)``.

@@ -89,6 +89,19 @@ def parts_of_groups(sizes: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return usable / np.bincount(groups, usable)[groups]
 
 
+def sums_by_class(
+    target: np.ndarray, weights: np.ndarray, groups: np.ndarray | None, n_classes: int
+) -> np.ndarray:
+    """Sum the weights of rows, up to 1, by class (n_classes,); `target` is a sign or a class.
+
+    A row of a group of k counts a k-th of its weight: a record adds numbers of 0 or more, whose sum
+    is at most 1. They are rounded down to multiples of 2^-20, so that sums have no rounding errors.
+    """
+    shares = np.minimum(weights, 1.0) / (1 if groups is None else np.bincount(groups)[groups])
+    steps = np.floor(shares * 2.0**20)
+    return np.bincount(np.maximum(target, 0).astype(int), steps, n_classes) * 2.0**-20
+
+
 @dataclass(frozen=True)
 class Reference:
     """Rows and labels, and the answers to all questions of a vault in plain arithmetic.
@@ -167,6 +180,11 @@ class Reference:
         """Count the rows, without the intercept, whose norm is between consecutive bounds."""
         places = np.searchsorted(bounds, self.feature_norms())
         return np.bincount(places, minlength=bounds.size + 1).astype(np.float64)
+
+    def label_counts(self) -> np.ndarray:
+        """Sum the weights of the rows of each class, without those of classes."""
+        weights = (self.inverse_norms > 0) * (1.0 if self.row_weights is None else self.row_weights)
+        return sums_by_class(self.target, weights, self.groups, len(self.weights))
 
     def line_losses(self, *line: np.ndarray, **bound: float | None) -> np.ndarray:
         """Sum bounded losses at ``coef - step * direction``; see `Objective.line_losses`."""
@@ -247,8 +265,7 @@ class Reference:
 
     def weight(self, scores: np.ndarray) -> np.ndarray:
         """Return the weight of each row, times that of its class."""
-        one = scores.shape[1] == 1
-        weight = self.weights[(self.target > 0).astype(int) if one else self.target]
+        weight = self.weights[np.maximum(self.target, 0).astype(int)]
         return weight if self.row_weights is None else weight * self.row_weights
 
     def residuals(self, scores: np.ndarray) -> np.ndarray:
@@ -360,6 +377,10 @@ class Tolerance:
         return row_norm**2 * (rounding + float(np.minimum(2.0, 4 * shift).sum()))
 
     def magnitude_histogram(self, powers: np.ndarray) -> float:
+        """Return zero: counts are exact."""
+        return 0.0
+
+    def label_counts(self) -> float:
         """Return zero: counts are exact."""
         return 0.0
 

@@ -213,8 +213,6 @@ def _facts(step: Any) -> Iterator[str]:
     elif is_package_object(step):
         if getattr(step, "epsilon", None) == math.inf:
             yield "all_noise_off"
-        if isinstance(getattr(step, "class_weight", None), str):
-            yield "class_weight"
     elif not module.startswith("sklearn."):
         if not isinstance(step, (Pipeline, FeatureUnion, ColumnTransformer)):
             yield "unknown_class"
