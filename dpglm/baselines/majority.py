@@ -41,8 +41,8 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     ----------
     epsilon, delta, neighboring_relation, n_samples_estimate, classes
         As in `DPLogisticRegression`.
-    class_weight : dict, default=None
-        Public weight of each class, by which its noisy count is multiplied.
+    class_weight : dict, "balanced" or None, default=None
+        Weight of each class, by which its count is multiplied: ``"balanced"`` makes all equal.
 
     Attributes
     ----------

@@ -116,8 +116,9 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         intercept is penalised like the rest. The notes say what ``"auto"`` is.
     fit_intercept : bool, default=True
         Whether to append a column of ones, which counts in ``max_row_norm``.
-    class_weight : dict, default=None
-        Public weight of each class; the largest weight multiplies the noise.
+    class_weight : dict, "balanced" or None, default=None
+        As in `DPLogisticRegression`; only ``"balanced"`` needs a count of labels, and then
+        ``alpha="auto"``.
 
     Attributes
     ----------

@@ -166,8 +166,8 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         and 100.
     fit_intercept : bool, default=True
         Whether to append a column of ones.
-    class_weight : dict, default=None
-        Public weight of each class; the largest weight multiplies the noise.
+    class_weight : dict, "balanced" or None, default=None
+        As in `DPLogisticRegression`; only ``"balanced"`` needs a count of labels.
 
     Attributes
     ----------

@@ -66,8 +66,8 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     ----------
     epsilon, delta, neighboring_relation, n_samples_estimate, alpha, fit_intercept, classes
         As in `DPLogisticRegression`.
-    class_weight : dict, default=None
-        Public weight of each class, applied to the gradients before they are clipped.
+    class_weight : dict, "balanced" or None, default=None
+        As in `DPLogisticRegression`.
     loss : {"logistic", "hinge"}, default="logistic"
         The cross entropy of the softmax, or the hinge loss of one-vs-rest, for several classes.
     batch_size : float or "auto", default="auto"

@@ -49,9 +49,7 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
         Privacy loss bound, above 0. ``inf`` takes the exact best step until none helps.
     delta, neighboring_relation, n_samples_estimate, alpha, fit_intercept, classes
         As in `DPLogisticRegression`.
-    class_weight : dict, default=None
-        Public weight of each class, applied to gradients and losses before they are clipped.
-    max_weight, max_contributions, clip_schedule
+    class_weight, max_weight, max_contributions, clip_schedule
         As in `DPLogisticRegression`.
     loss : {"logistic", "smoothed_hinge", "hinge"}, default="logistic"
         With more than two classes, the logistic loss is the cross entropy of the softmax, and hinge

@@ -72,7 +72,8 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
         """Return the releases of a fit and their cost, without any data.
 
         A fit takes a public bound on row norms from rows of a schema, if ``max_row_norm`` is None,
-        and then releases no histogram. Give ``max_row_norm`` for the plan of such a fit.
+        and then releases no histogram. Give ``max_row_norm`` for the plan of such a fit. A fit with
+        ``sample_weight`` counts labels first, as the plan does with a ``class_weight``.
 
         Parameters
         ----------
@@ -258,10 +259,10 @@ class WeightedClassifier(PrivateLinearClassifier):
             Class labels: an array, or with dask a dask array or series. ``None`` if X is a
             `Source` or yields ``(X, y)`` blocks.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights, 0 or above, each made from its own record and public facts. Best near 1: sums
-            are divided by the number of records, never by the sum of weights. Gradients and rows of
-            the second moment are weighted and then clipped, so weights do not change the
-            sensitivity. Not for blocks of rows.
+            Weights, 0 or above, each made from its own record and public facts. They are divided by
+            ``max_weight``, and by their noisy mean. Gradients and rows of the second moment are
+            weighted and then clipped, so weights do not change the sensitivity. Not for blocks of
+            rows.
         groups : array-like of shape (n_samples,), default=None
             The person of each row. The first ``max_contributions`` rows of a group count, and are
             clipped together. Not for blocks of rows.

@@ -21,10 +21,6 @@ UNDETECTED_NORM = 8.0  # times the usual norm: too small a guess loses more than
 MOMENT_FRACTION = 0.15  # of mu^2: flat from 0.07 to 0.15
 ROW_NORM = 2.0  # clipping norm of centered rows: 1.8 for nine numbers within 1/2 and an intercept
 
-# The count of labels, in fits with weights.
-COUNT_FRACTION = 0.02  # of mu^2: costs the other releases 1 % of mu; 0.01 to 0.05 are alike
-LEAST_COUNT_NOISE = 2.0  # sd: a class counts as that at least, or its noise would set its weight
-
 # The gradients.
 N_ITER = 24  # iterations in a whitened space: 16 to 40 are alike
 SATURATION_SNR = 200.0  # snr at which gradients of rows of typical norm are no longer clipped
@@ -35,6 +31,8 @@ MOSTLY_NOISE = 12.0  # times the part above the noise: a larger dimension of a d
 PRIOR_FRACTION = 0.25  # of the ridge: strength of the prior; 0.1 to 0.5 are alike
 
 # By theory or convention.
+COUNT_FRACTION = 0.02  # of mu^2, for a count of labels with weights: costs the rest 1 % of mu
+LEAST_COUNT_NOISE = 2.0  # sd: a class counts as that at least, or its noise would set its weight
 FALSE_UNIT_RATE = 0.01  # fits in which noise sets the unit of one column, which is then lost
 FALSE_NORM_RATE = 0.001  # fits in which noise sets the unit of all rows, which are then lost
 MIDDLE_OF_SIZES = 0.75  # of the larger of two powers of two

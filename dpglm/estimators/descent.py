@@ -167,10 +167,14 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
         Whether to append a column of ones, which counts in clipping.
     classes : array-like of shape (n_classes,), default=None
         The public label set. ``None`` infers the set from y, and assumes that it is public.
-    class_weight : dict, default=None
-        Public weight of each class, applied to the gradients before they are clipped.
+    class_weight : dict, "balanced" or None, default=None
+        Weight of each class, public or, if ``"balanced"``, inverse to a noisy count of labels.
+        Losses are divided by the largest weight, and the penalty with them, before gradients are
+        clipped. A fit with weights spends 2 percent of the budget mu^2 on the count.
     max_weight : float, default=10.0
-        Public bound on ``sample_weight``, at most 1e6; larger weights are clipped to it.
+        Public bound on ``sample_weight``, at most 1e6, by which these weights are divided. Larger
+        ones are clipped to it. Set it to the largest of yours: a bound 10 times as large has the
+        noise of a tenth of the records.
     max_contributions : int, default=None
         Public number of rows that count for each privacy unit, such as a person. ``fit`` then
         needs ``groups``, a record is all rows of a unit, and ``n_samples_estimate`` is a number of
@@ -251,7 +255,8 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     Notes
     -----
     Everything that ``fit`` stores is (epsilon, delta)-differentially private under
-    ``neighboring_relation``. A fit makes these releases, in this order, with Gaussian noise:
+    ``neighboring_relation``. A fit makes these releases, in this order, with Gaussian noise. With
+    weights of classes or rows, a count of labels comes before them.
 
     1. with a preconditioner, but no ``max_row_norm``, a histogram: of the magnitudes of each column
        or, if the budget is too small, of row norms;
