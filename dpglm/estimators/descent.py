@@ -130,7 +130,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
     def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
         space = self._space(plan.metadata)
         columns = "clip", "noise_std", "step", "gradient_norm"
-        trace = FitTrace(*columns, n_summed=plan.metadata.expected_batch_size)
+        trace = FitTrace(*columns)
         if plan.first:
             plan, space, trace.whitening = whiten(vault, plan, space)
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)

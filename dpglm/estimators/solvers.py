@@ -275,7 +275,7 @@ def noisy_gradient_descent(
     columns.
     """
     alpha, rate = plan.metadata.alpha, plan.metadata.sampling_rate
-    n_summed = plan.metadata.n_samples * rate * plan.metadata.mean_weight
+    trace.n_summed = n_summed = plan.metadata.n_samples * rate * plan.metadata.mean_weight
     coef = velocity = average = np.zeros(space.shape)
     for t, noise_multiplier in enumerate(plan.noise_multiplier):
         # 1) Release the sum of the gradients (of a random batch), each clipped, with noise.
