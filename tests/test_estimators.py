@@ -199,7 +199,6 @@ BAD_PARAMETERS = [
     ({"clip_schedule": "cosine"}, "clip_schedule='cosine'"),
     ({"noise_schedule": TooShort()}, "noise_schedule"),
     ({"step_schedule": math.nan}, "step_schedule"),
-    ({"step_schedule": "inverse_time"}, "step_schedule.*alpha"),
     ({"momentum": "nag"}, "momentum='nag'"),
     ({"averaging": "mean"}, "averaging='mean'"),
     ({"alpha": -0.1}, r"alpha=-0\.1 must"),

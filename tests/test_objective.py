@@ -31,6 +31,7 @@ from scipy import sparse
 from dpglm.estimators.solvers import Coordinates
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.sums.objective import Objective, rows_per_chunk
+from dpglm.sums.reference import Tolerance
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "gradients.json").read_text())
 SHAPES = [(1, 1), (2, 1), (8, 8), (17, 9), (33, 100), (5, 130), (1100, 5)]
@@ -113,12 +114,27 @@ def test_kernels_and_plain_arithmetic_agree_on_any_part_of_the_rows(
 def test_plain_losses_along_a_line_are_those_of_the_oracle(loss, n_outputs):
     X, target, coef, direction = problem(90, 3, n_outputs, scale=3.0)
     weights = np.array([2.0, 0.5, 1.0, 1.5, 0.7])[: max(2, n_outputs)]
-    reference = Objective(X, target, loss, n_outputs=n_outputs, class_weight=weights).reference
+    rows, here = np.vstack([X, np.full(3, 1e308)]), np.append(target, target[0])
+    reference = Objective(rows, here, loss, n_outputs=n_outputs, class_weight=weights).reference
     for bound in line_bounds(n_outputs):
         line = coef, direction, STEPS
         expected = line_terms(augmented(X), target, loss, *line, weights=weights, **bound)
-        found = reference.line_terms(*line, **bound)
-        assert_allclose(found, expected.astype(float), rtol=1e-9, atol=1e-12)
+        with np.errstate(all="ignore"):
+            found = reference.line_terms(*line, **bound)
+        assert_allclose(found[:-1], expected.astype(float), rtol=1e-9, atol=1e-12)
+        assert not found[-1].any(), "a null record"
+
+
+def test_a_row_may_be_counted_on_either_side_of_a_bound_and_may_overflow_once():
+    rows = np.array([[1.0], [3.0], [5.0]])
+    plain = Objective(rows, np.ones(3), Logistic(), fit_intercept=False).reference
+    ask = methodcaller("norm_histogram", np.array([1.0, 2.0]))
+    assert plain.excess(np.array([0.0, 1.0, 2.0]), ask, None) == 0.0
+    assert plain.excess(np.array([1.0, 2.0, 0.0]), ask, None) > 0.0
+    tolerance = Tolerance(replace(plain, x=1e200 * rows), SimpleNamespace(moment_rounding=float))
+    with np.errstate(over="ignore"):
+        moved = tolerance.second_moment(1.0, False, np.array([1e200]))
+    assert moved == pytest.approx(3 + 3 * 2.0)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["kind"])
