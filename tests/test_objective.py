@@ -132,7 +132,7 @@ def test_a_row_may_be_counted_on_either_side_of_a_bound_and_may_overflow_once():
     assert plain.excess(np.array([0.0, 1.0, 2.0]), ask, None) == 0.0
     assert plain.excess(np.array([1.0, 2.0, 0.0]), ask, None) > 0.0
     tolerance = Tolerance(replace(plain, x=1e200 * rows), SimpleNamespace(moment_rounding=float))
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         moved = tolerance.second_moment(1.0, False, np.array([1e200]))
     assert moved == pytest.approx(3 + 3 * 2.0)
 

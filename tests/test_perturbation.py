@@ -7,9 +7,7 @@ import pytest
 from problems import holder_of, problem
 from scipy.sparse import csr_array
 from scipy.special import expit, ndtr
-from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
-from tapes import record
 
 from dpglm.baselines import records
 from dpglm.baselines.objective_perturbation import (
@@ -28,7 +26,6 @@ from dpglm.baselines.perturbation import (
 from dpglm.baselines.records import PenalizedLoss, joint_lipschitz, rounding_error
 from dpglm.datasets import make_census
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
-from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 
 
@@ -98,38 +95,6 @@ def test_the_claim_bounds_the_exact_densities_and_is_nearly_reached(name):
     if name == "gradient":
         rest = model.epsilon - model.plan(n, 1).offset
         assert 0.5 * model.delta < least_delta(model, P, Q, points, n, rest) < 1.001 * model.delta
-
-
-def test_the_tilt_has_the_charged_noise():
-    """Without data the minimiser is minus the tilt over the penalty."""
-    d = 2000
-    model = ObjectivePerturbation(alpha=1.0, fit_intercept=False, classes=[0, 1])
-    plan = model.plan(2, d)
-    model.fit(np.zeros((2, d)), [0, 1])
-    assert plan.tilt.noise_multiplier == model.privacy_.events[0][0].noise_multiplier
-    assert plan.tilt.noise_std(d) == pytest.approx(3.0 * plan.tilt.noise_multiplier, rel=1e-6)
-    variance = (model.coef_**2).sum() * plan.penalty**2 / plan.tilt.noise_std(d) ** 2
-    low, high = chi2.ppf([1e-6, 1 - 1e-6], d)
-    assert low < variance < high
-
-
-def test_the_approximate_minimiser_is_released_with_the_charged_noise():
-    """It covers twice the distance from the exact one, the tilt's grid included, at little cost."""
-    model = ObjectivePerturbation(alpha=0.1, classes=[0, 1])
-    X, y = make_census(500, random_state=0)
-    plan = model.plan(*X.shape)
-    size = X.shape[1] + 1
-    covered = 2 * plan.tolerance + plan.tilt.grid * math.sqrt(size)
-    assert plan.output.sensitivity * plan.penalty == pytest.approx(covered, rel=1e-8)
-    with record() as tape:
-        model.fit(X, y)
-    noise = np.append(model.coef_, model.intercept_) - tape.releases[-1].exact.ravel()
-    std = plan.output.sensitivity * plan.output.noise_multiplier
-    low, high = chi2.ppf([1e-6, 1 - 1e-6], size)
-    assert low < (noise**2).sum() / std**2 < high
-    assert model.trace_.output_std == plan.output.noise_std(size)
-    tilt, output = (event for event, _ in plan.ledger.events)
-    assert output.mu**2 / (output.mu**2 + tilt.unshifted.mu**2) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("Estimator", [ObjectivePerturbation, OutputPerturbation])
@@ -244,20 +209,6 @@ def test_rows_are_shortened_to_the_bound_and_overflowing_ones_left_out():
     assert (np.linalg.norm(long._rows.astype(np.longdouble), axis=1) <= 3.0).all()
 
 
-def test_a_record_without_weight_contributes_nothing():
-    rng = np.random.default_rng(0)
-    X, target = rng.normal(size=(20, 3)), rng.integers(2, size=20)
-    target[4] = 2
-    settings = {"n_outputs": 3, "fit_intercept": True, "max_row_norm": 3.0}
-    settings["class_weight"] = np.array([1.0, 2.0, 0.0])
-    kept = np.arange(20) != 4
-    weightless = PenalizedLoss(X, target, Logistic(), **settings)
-    without = PenalizedLoss(X[kept], target[kept], Logistic(), **settings)
-    coef = rng.normal(size=12)
-    assert weightless.gradient_sum(coef) == pytest.approx(without.gradient_sum(coef), rel=1e-13)
-    assert weightless.hessian(coef) == pytest.approx(without.hessian(coef), rel=1e-13)
-
-
 def test_the_number_of_records_is_not_read_where_it_is_private():
     model = ObjectivePerturbation(neighboring_relation="add_or_remove_one", n_samples_estimate=400)
     one, other = model.plan(300, 5), model.plan(500, 5)
@@ -300,19 +251,6 @@ def test_the_ledger_never_exceeds_the_budget(relation, epsilon, n_classes):
     assert 0.1 * epsilon < cost_of(plan.ledger) < 0.9 * epsilon
     factor = 2 if relation == "replace_one" else 1
     assert plan.tilt.sensitivity == factor * 3.0
-
-
-def test_the_fit_draws_what_the_plan_says():
-    X, y = make_census(800, random_state=0)
-    model = ApproximateMinimaPerturbation(epsilon=2.0).fit(X, y)
-    plan = model.plan(*X.shape)
-    size = X.shape[1] + 1
-    expected = published_parameters(2.0, 1e-6, smoothness=9.0 / 4, sensitivity=3.0, n_samples=800)
-    assert model.trace_.penalty == pytest.approx(expected.penalty)
-    assert model.trace_.tilt_std == pytest.approx(expected.tilt_std, rel=1e-6)
-    assert model.trace_.output_std == pytest.approx(expected.output_std, rel=1e-4)
-    assert model.privacy_ == plan.ledger
-    assert model.trace_.output_std == plan.output.noise_std(size)
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
@@ -385,19 +323,6 @@ def test_random_neighbours_stay_within_the_claim_with_an_intercept():
         y = rng.choice([-1.0, 1.0], n)
         model = OutputPerturbation(alpha=10 ** rng.uniform(-4, 1))
         assert standardised_shift(model, X, y) <= gdp_mu(1.0, 1e-6)
-
-
-def test_the_minimiser_is_released_with_the_charged_noise():
-    """Without data it is zero."""
-    d = 2000
-    model = OutputPerturbation(alpha=1.0, fit_intercept=False).fit(np.zeros((2, d)), [0, 1])
-    ((event, count),) = model.privacy_.events
-    assert event == GaussianEvent(model.plan(2, d).output.noise_multiplier) and count == 1
-    assert model.privacy_.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
-    std = 3.0 / 2.0 * event.noise_multiplier
-    low, high = chi2.ppf([1e-6, 1 - 1e-6], d)
-    assert low < (model.coef_**2).sum() / std**2 < high
-    assert model.trace_.output_std == pytest.approx(std, rel=1e-5) and model.trace_.tilt_std == 0
 
 
 def test_the_error_of_the_solver_adds_to_the_sensitivity(monkeypatch):

@@ -36,38 +36,3 @@ def test_noise_conditions_and_exact_epsilon_match_the_vectors(proactive, vectors
         assert exact <= row["pld_eps"] * (1 + 1e-4)
         assert 0.34 < exact / row["eps"] < 0.54
         assert 1.6 < noise_ratio < 2.5
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"epsilon": 0.51}, "epsilon=0.51 must be at most 1/2"),
-        ({"delta": 1e-5}, "delta=1e-05 must be 1/n_samples = 0.0001"),
-        (
-            {"n_iter": 499, "sampling_rate": 10 / 499},
-            "n_iter=499 must be at least 2 n_epochs^2 / epsilon = 500",
-        ),
-        (
-            {"n_iter": 2000, "sampling_rate": 0.002},
-            "n_epochs=4 is too few: (2/e)^2 n_epochs^2 - 1/2 = 8.16 must reach log(n_samples) = "
-            "9.21",
-        ),
-    ],
-)
-def test_each_condition_that_fails_is_named_alone(proactive, change, complaint):
-    assert proactive.broken_conditions(**BASE) == []
-    assert proactive.broken_conditions(**{**BASE, **change}) == [complaint]
-
-
-@pytest.mark.parametrize(("n_iter", "exact"), [(10, 1.73), (100, 6.74)])
-def test_with_full_batches_its_noise_does_not_suffice_and_no_run_meets_the_conditions(
-    proactive, n_iter, exact
-):
-    for n in (n_iter // 10, 100 * n_iter):
-        full = {**BASE, "n_iter": n, "sampling_rate": 1.0}
-        assert any(
-            condition.startswith("n_iter=") for condition in proactive.broken_conditions(**full)
-        )
-    found, noise_ratio = exact_epsilon_and_noise_ratio(proactive, 0.5, 1e-4, 10_000, n_iter, 1.0)
-    assert found == pytest.approx(exact, abs=0.005)
-    assert noise_ratio < 1

@@ -7,13 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cells import cell_record
-from scipy.optimize import minimize
 
-from dpglm import DPAGDClassifier, DPLogisticRegression, seeded_noise
-from dpglm.datasets import make_census
-from dpglm.losses import Logistic
-from dpglm.study.comparison import ComparisonResults
+from dpglm import DPAGDClassifier
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "reproduce"
@@ -58,13 +53,6 @@ def test_a_claim_is_wrapped_and_escaped_and_what_does_not_hold_says_why(script):
     assert elsewhere.claims[0].verdict == "not comparable: other data" and not elsewhere.reasons
 
 
-def test_two_standard_errors_decide(script):
-    none, opposite = "no difference beyond the noise", "the opposite"
-    for gain, verdict in ((1.3, ""), (1.0, none), (-1.0, none), (-1.3, opposite)):
-        found = script("_report").comparison(gain + np.array([-1.0, 1.0, -1.0, 1.0]))
-        assert found == (f"{gain:+.2f} ±{1 / math.sqrt(3):.2f}", not verdict, verdict)
-
-
 def test_bounds_and_influence_of_hong_match_the_vectors(script, vectors):
     hong = script("hong_bounds")
     for row in vectors("schedules", "hong_T_star"):
@@ -79,25 +67,6 @@ def test_bounds_and_influence_of_hong_match_the_vectors(script, vectors):
         np.testing.assert_allclose(q, row["q"], rtol=1e-9)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.6, 0.9])
-@pytest.mark.parametrize("alpha", [0.0, 1e-3])
-def test_the_momentum_step_is_the_longest_whose_third_term_is_not_positive(script, momentum, alpha):
-    smoothness = 0.251
-
-    def zeta(step):
-        gamma = 1 - step * alpha
-        echo = 4 * smoothness**2 * momentum * gamma * step**2
-        return echo / ((gamma - momentum) ** 2 * (1 - momentum) ** 3) + smoothness * step / 2 - 1
-
-    longest = script("hong_bounds").largest_momentum_step(momentum, smoothness, alpha)
-    assert zeta(longest) == pytest.approx(0, abs=1e-9)
-    assert zeta(0.99 * longest) < 0 < zeta(1.01 * longest)
-    if momentum:
-        inner = momentum * (1 - momentum) ** 3
-        printed = inner / (8 * smoothness) * (math.sqrt(1 / 4 + 16 / inner) - 1)
-        assert (zeta(printed) < 0) == (momentum == 0.5)
-
-
 def test_the_momentum_bound_is_theorem_3_4_term_by_term(script):
     hong = script("hong_bounds")
     kappa, noise, b = 20.0, 1e-5, hong.MOMENTUM
@@ -110,24 +79,6 @@ def test_the_momentum_bound_is_theorem_3_4_term_by_term(script):
         q = (b ** (2 * (n_iter - t + 1)) - gamma ** (n_iter - t + 1)) / (b**2 - gamma)
         expected = gamma**n_iter + 2 * h * (2 * noise) * n_iter * q.sum()
         assert found[n_iter - 1] == pytest.approx(expected, rel=1e-9)
-
-
-def test_learned_influence_is_that_of_disturbed_descent(script):
-    hong, descent = script("hong_influence"), script("_descent")
-    problem = hong.strongly_convex_problem(np.random.default_rng(3))
-    size = problem.X.shape[1]
-    for momentum, n_iter in ((0.0, 100), (0.5, 400)):
-        model = hong.model_of(problem, momentum, n_iter=n_iter)
-        plan, width = model.plan(1000, size), 0.02
-        learned = hong.learned_noise(problem, plan)
-        for iteration in (n_iter - 1, n_iter - 8, n_iter // 2):
-            both = width * np.vstack([np.eye(size), -np.eye(size)])
-            ends = descent.descend(
-                problem, plan, lambda t, i=iteration, e=both: e * (t == i), 2 * size
-            )
-            calm = descent.descend(problem, plan, lambda t: np.zeros((1, size)), 1)
-            rise = (problem.value(ends) - problem.value(calm)).sum() / width**2
-            assert learned.influence[iteration] == pytest.approx(rise, rel=0.05)
 
 
 def test_the_bounds_of_hong_hold_and_slips_of_the_slides_stay_open(
@@ -166,52 +117,6 @@ def test_the_schedule_of_hong_gains_and_one_that_is_learned_gains_more(script):
         assert learned < dynamic < static
 
 
-def test_the_problems_of_the_lecture_have_the_minima_they_state(script):
-    lecture = script("lecture12")
-    for row in lecture.rows():
-        assert row.problem.share.sum() == pytest.approx(1.0)
-        smooth = isinstance(row.problem.loss, Logistic)
-
-        def objective(w, problem=row.problem, smooth=smooth):
-            margin = problem.target * (problem.X @ w)
-            losses = np.logaddexp(0, -margin) if smooth else np.maximum(0, 1 - margin)
-            return problem.share @ losses + problem.alpha / 2 * w @ w
-
-        assert objective(row.optimum) == pytest.approx(row.minimum, abs=1e-12)
-        found = minimize(objective, row.optimum + 0.1, method="Powell", tol=1e-10)
-        assert row.minimum <= found.fun + 1e-12
-        assert found.fun == pytest.approx(row.minimum, abs=1e-6)
-
-
-def test_simulated_runs_end_where_the_solver_of_the_package_ends(script):
-    lecture = script("lecture12")
-    from _descent import excess_risk
-
-    strong = lecture.rows()[3]
-    n_samples, n_runs = 240, 40
-    plan = strong.plan(n_samples, 0.5)
-    rows, labels = strong.problem.X, strong.problem.target
-    counts = np.rint(strong.problem.share * n_samples).astype(int)
-    X, target = np.repeat(rows, counts, axis=0), np.repeat(labels, counts)
-    alpha = strong.problem.alpha
-    problem = lecture.Problem(rows, labels, counts / n_samples, Logistic(), alpha)
-    assert len(X) == n_samples
-    minimum = problem.value(problem.stationary_point()[None])[0]
-    model = DPLogisticRegression(
-        epsilon=0.5, delta=lecture.DELTA, alpha=alpha, fit_intercept=False, clip_schedule=1.0,
-        noise_schedule=1.0, step_schedule=strong.step, averaging=strong.averaging, momentum=None,
-        preconditioner=None, max_iter=plan.n_iter, classes=[-1, 1],
-    )  # fmt: skip
-    assert (model.plan(n_samples, 16).noise_multiplier == plan.noise_multiplier).all()
-    with seeded_noise(np.random.RandomState(0)):
-        fits = [model.fit(X, target).coef_[0] for _ in range(n_runs)]
-    ours = problem.value(np.array(fits)) - minimum
-    simulated = excess_risk(problem, minimum, plan, np.random.default_rng(0), 4 * n_runs)
-    error = math.hypot(ours.std() / math.sqrt(n_runs), simulated.std() / math.sqrt(4 * n_runs))
-    assert ours.mean() == pytest.approx(simulated.mean(), abs=4 * error)
-    assert error < 0.12 * simulated.mean()
-
-
 def test_the_lecture_has_its_rates_and_keeps_its_bounds(script, tmp_path):
     lecture, picture = script("lecture12"), tmp_path / "lecture.png"
     claims = claims_of(lecture.main(["--quick", "--figure", str(picture)]))
@@ -229,15 +134,6 @@ def test_the_lecture_has_its_rates_and_keeps_its_bounds(script, tmp_path):
         int(x.replace(",", "")) for x in re.findall(r"\d[\d,]*(?= with| \()", enough.ours)
     )
     assert enough.holds is None and of_sum < balanced < of_mean
-
-
-def test_the_divergence_of_a_sampled_gaussian_is_that_of_its_integral(script):
-    order, sigma, rate = 3, 0.8, 0.2
-    x = np.linspace(-15, 25, 200_001)
-    ratio = 1 - rate + rate * np.exp((2 * x - 1) / (2 * sigma**2))
-    density = np.exp(-(x**2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
-    exact = math.log(np.trapezoid(density * ratio**order, x)) / (order - 1)
-    assert script("lecture12").sampled_divergence(order, sigma, rate) == pytest.approx(exact)
 
 
 def test_the_noise_of_proactive_dp_is_enough_and_breaks_at_fewer_rounds(script):
@@ -312,58 +208,6 @@ def test_the_document_begins_with_the_verdicts_of_its_sections(script):
     assert np.array(headlines, int).sum(axis=0).tolist() == [counted[0], counted.sum()]
 
 
-def results_of(scores):
-    """Comparison results with these accuracies and losses at epsilon 1, fold by fold."""
-    return ComparisonResults(
-        [
-            cell_record(name, epsilon, k, accuracy=values[k], training_loss=1 - values[k])
-            for k in (3, 1, 0, 2)
-            for name, values in scores.items()
-            for epsilon in [None if name == "not private" else 1.0]
-        ]
-    )
-
-
-@pytest.mark.parametrize(
-    ("published", "holds"), [(0.83, True), (0.81, True), (0.805, True), (0.79, False)]
-)
-def test_dp_agd_is_competitive_if_it_is_not_far_behind_the_best(script, published, holds):
-    shared = script("_lee_kifer")
-    noise = np.array([0.0, 0.01, -0.01, 0.02])
-    others = {"ObjPert": 0.80, "PrivGene": 0.6, "SGD-Adv": 0.81, "SGD-MA": 0.7}
-    means = {shared.PUBLISHED: published, shared.OURS: 0.82, "not private": 0.85, **others}
-    results = results_of({name: mean + noise for name, mean in means.items()})
-    report = sys.modules["_report"].Report("", "")
-    shared.claim_competitive(report, "toy", results, [1.0])
-    (claim,) = report.claims
-    assert claim.holds == holds
-    assert claim.ours == f"1: {100 * (published - 0.81):+.2f} ±0.00 (SGD-Adv)"
-    assert claim.remark.endswith("with our defaults +1.00")
-    # One that is stronger here than in the paper decides nothing.
-    stronger = results_of(
-        {name: mean + noise for name, mean in (means | {"PrivGene": 0.9}).items()}
-    )
-    shared.claim_competitive(report, "toy, stronger", stronger, [1.0])
-    assert report.claims[1].holds is (False if holds is False else None)
-
-
-@pytest.mark.parametrize(
-    ("sgd", "private_objective", "holds"),
-    [(0.84, 0.80, None), (0.84, 0.86, None), (0.82, 0.86, None), (0.80, 0.86, False)],
-)
-def test_a_rival_charged_more_tightly_than_in_the_paper_decides_nothing(
-    script, sgd, private_objective, holds
-):
-    figures = script("lee_kifer_figures23")
-    noise = np.array([0.0, 0.01, -0.01, 0.02])
-    means = {figures.PUBLISHED: 0.82, figures.STATE_OF_THE_ART: sgd, "ObjPert": private_objective}
-    results = results_of({name: mean + noise for name, mean in means.items()})
-    report = sys.modules["_report"].Report("", "")
-    figures.claim_sgd_is_best(report, "toy", results, 1.0)
-    assert report.claims[0].holds is holds
-    assert bool(report.reasons) == (holds is None)
-
-
 def test_the_printed_constants_of_lee_and_kifer_come_out(script):
     printed = script("_report").printed
     one_step = printed("lee_kifer.figure2.sgd_iteration").value
@@ -376,18 +220,6 @@ def test_the_printed_constants_of_lee_and_kifer_come_out(script):
     assert model.clip_schedule == model.loss_clip == printed("lee_kifer.clips").value
     for name in ("n_steps", "step_update_every", "step_growth", "max_step", "delta"):
         assert getattr(model, name) == printed(f"lee_kifer.{name}").value
-
-
-def test_the_files_of_the_authors_are_read_where_they_are(script, tmp_path, monkeypatch):
-    shared = script("_lee_kifer")
-    monkeypatch.delenv("DPGLM_DATA", raising=False)
-    assert shared.authors_file("BANK", None) is shared.authors_file("BANK", str(tmp_path)) is None
-    (tmp_path / "bank-2018.dat").write_text("20 0 -5 5 1 \n30 1 0 5 0 \n60 0 5 5 1 \n")
-    X, y = shared.authors_file("BANK", str(tmp_path))
-    assert X.toarray() == pytest.approx(np.array([[0, 0, 0, 0], [0.25, 1, 0.5, 0], [1, 0, 1, 0]]))
-    assert y.tolist() == [1, 0, 1]
-    monkeypatch.setenv("DPGLM_DATA", str(tmp_path))
-    assert shared.authors_file("BANK", None) is not None
 
 
 def test_adult_in_bands_has_the_columns_of_the_paper(script, tmp_path):
@@ -406,22 +238,6 @@ def test_adult_in_bands_has_the_columns_of_the_paper(script, tmp_path):
     assert known.sum() == 14 and unknown.sum() == 13
     # Age and capital-gain move to the next band, and the working class goes.
     assert (known != unknown).sum() == 5
-
-
-def test_the_steps_of_a_run_are_those_of_a_longer_one(script):
-    table = script("lee_kifer_table1")
-    descent = table.Descent(*make_census(2000, random_state=0))
-    path = descent.path(3)
-    assert len(path) == table.N_STEPS + 1 and not path[0].any()
-    with seeded_noise(np.random.RandomState(3)):
-        steps = descent.model(table.N_STEPS).fit(descent.X, descent.y).trace_.accepted_steps
-    moved = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    np.testing.assert_allclose(moved[: len(steps)], steps, rtol=1e-9)
-    assert len(steps) > 3 and not moved[len(steps) :].any()
-    # Beside the penalty the objective is that of the gradient.
-    gradient, direction = descent.gradient(path[2]), path[3] - path[2]
-    there, back = (descent.loss(path[2] + sign * 1e-5 * direction) for sign in (1, -1))
-    assert (there - back) / 2e-5 == pytest.approx(float(gradient @ direction), rel=1e-4)
 
 
 def test_table_1_starts_as_printed_and_its_pseudo_code_slips(script, capsys):

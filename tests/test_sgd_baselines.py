@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
-from tapes import record
 
 from dpglm.baselines.sgd import (
     SGDAdvancedComposition,
@@ -15,7 +14,6 @@ from dpglm.baselines.sgd import (
     batch_rate,
     fewest_iterations,
 )
-from dpglm.datasets import make_census
 
 DELTA = 1e-6
 
@@ -84,26 +82,3 @@ def test_the_run_is_as_long_as_the_budget_allows_at_the_noise(epsilon, noise_mul
     assert plan.ledger.epsilon(DELTA) == pytest.approx(epsilon, rel=1e-3)
     assert plan.ledger.epsilon(DELTA) <= epsilon
     assert 0.999 < rdp_epsilon(plan.ledger, DELTA) / epsilon < 2.5
-
-
-@pytest.mark.parametrize("Estimator", [SGDAdvancedComposition, SGDMomentsAccountant])
-@pytest.mark.parametrize("n_samples_estimate", [None, 400])
-def test_a_fit_releases_what_its_plan_says(Estimator, n_samples_estimate):
-    X, y = make_census(500, random_state=0)
-    relation = "zero_out" if n_samples_estimate is None else "add_or_remove_one"
-    model = Estimator(
-        neighboring_relation=relation,
-        n_samples_estimate=n_samples_estimate,
-        classes=[0, 1],
-        max_iter=12,
-    )
-    plan = model.set_params(clip=2.0).plan(*X.shape)
-    with record() as tape:
-        model.fit(X, y)
-    ((event, count),) = model.privacy_.events
-    assert model.privacy_.events == plan.ledger.events and count == model.n_iter_ == 12
-    assert event.sampling_rate == batch_rate("auto", n_samples_estimate or 500)
-    assert event.noise_multiplier == plan.noise_multiplier[0]
-    assert [release.event for release in tape.releases] == [event] * 12
-    for release in tape.releases:
-        assert release.sensitivity == pytest.approx(2.0, rel=1e-6)

@@ -95,19 +95,6 @@ def test_rows_are_repeated_alike_and_never_both_fitted_and_scored():
         assert len(test) == max(1, round(0.25 * n_rows))
 
 
-def test_coefficients_vary_as_much_as_those_of_n_records_would(fits):
-    """One step from zero on equal rows: across them all is noise, of variance (s z C / n)^2."""
-    estimator = Watched(preconditioner=None, momentum=None, averaging=None, fit_intercept=False)
-    estimator.set_params(max_iter=1, clip_schedule=0.5, step_schedule=2.0)
-    rows, labels = np.tile([[0.3, 0.4]], (80, 1)), np.arange(80) % 2
-    graph(estimator, {"max_iter": [1]}, n_samples=2000, n_repeats=60).run(rows, labels)
-    z = estimator.plan(2000, 2).noise_multiplier[0]
-    across = np.array([model.coef_[0] @ [-0.8, 0.6] for _, model in fits])
-    statistic = np.sum(across**2) / (2.0 * z * 0.5 / 2000) ** 2
-    low, high = stats.chi2(60).ppf([1e-5, 1 - 1e-5])
-    assert low < statistic < high
-
-
 def test_the_recommended_estimator_is_unfitted_new_and_at_the_recommended_setting():
     estimator = DPLogisticRegression(epsilon=2.0, max_iter=4)
     grid = {"noise_schedule": [ExponentialDecay(1.0, 0.5)], "noise_schedule__ratio": [0.9, 1.0]}
@@ -141,12 +128,6 @@ def test_a_setting_that_cannot_be_fitted_is_a_row_with_the_reason():
     assert found.table().count("1 setting cannot be fitted: ") == 3
     with pytest.raises(ValueError, match=r"no setting of param_grid can be fitted: .*positive"):
         graph(grid={"clip_schedule": [-1.0]}).run(X, Y)
-
-
-def test_a_defect_is_not_taken_for_a_bad_setting(monkeypatch):
-    monkeypatch.setattr("dpglm.study.utility.scores", lambda *_: undefined_name)  # noqa: F821
-    with pytest.raises(NameError):
-        graph().run(X, Y)
 
 
 @pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
