@@ -92,6 +92,7 @@ def check_labels(name: str, values: Any, advice: str = _ADVICE) -> np.ndarray:
     # From a list with one string, numpy would make strings of all values.
     array = values if hasattr(values, "__array__") else np.asarray(values, dtype=object)
     labels = check_vector(name, array)
+    labels = labels.astype(object) if labels.dtype.kind == "T" else labels
     listed = labels.tolist() if labels.dtype == object else []
     lacking = np.array([not isinstance(v, str) and is_missing(v) for v in listed], dtype=bool)
     if labels.dtype.kind in "fmM":
@@ -138,8 +139,8 @@ def check_unmasked(name: str, values: Any) -> None:
 def check_rows(X: Any) -> None:
     """Refuse rows with masks, dates or times, which numpy would read as numbers."""
     check_unmasked("X", X)
-    schema = getattr(X, "schema", None)
-    dtypes = getattr(schema, "types", getattr(X, "dtypes", getattr(X, "dtype", None)))
+    dtypes = getattr(X, "dtypes", getattr(X, "dtype", None))
+    dtypes = getattr(getattr(X, "schema", None), "types", dtypes)
     dtypes = dtypes if np.iterable(dtypes) else [dtypes]
     # As pandas, polars, pyarrow and numpy write them.
     if any(str(dtype).lower().startswith(("date", "time", "duration")) for dtype in dtypes):

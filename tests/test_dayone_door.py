@@ -1,20 +1,53 @@
 """Day one: one door for input. Tables of (kind of input) x (place), each made of two lists."""
 
 import datetime as dt
+import io
 import math
+import os
+import sys
+import threading
+import time
 from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from numpy.testing import assert_array_equal
+from pyarrow import parquet
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from strategies import BASELINES
 from tapes import record
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PublicBoundsScaler
+from dpglm import (
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    PrivacyCalculator,
+    PublicBoundsScaler,
+    make_census,
+    private_train_test_split,
+)
+from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
+from dpglm.losses import SmoothedHinge
+from dpglm.schedules import ExponentialDecay
+from dpglm.schema import (
+    CategoricalColumn,
+    DateColumn,
+    NumericColumn,
+    Schema,
+    Target,
+    load_schema,
+)
+from dpglm.sources import ParquetSource, read_csv
 from dpglm.sources.arrays import ArraySource
+from dpglm.study import PrivacyReport, model_card
+from dpglm.study.cli import main
 from dpglm.workflow import (
     PrivateCalibratedClassifier,
     PrivateSearchCV,
@@ -56,8 +89,8 @@ READERS = {
     "dask": of_dask,
 }
 MODELS = {
-    "svm": DPLinearSVM,
-    "agd": DPAGDClassifier,
+    "svm": partial(DPLinearSVM, max_iter=2),
+    "agd": partial(DPAGDClassifier, max_iter=2),
     "baseline": BASELINES[0],
     "search": lambda **of: PrivateSearchCV(DPLogisticRegression(max_iter=2), {}, **of),
 }
@@ -71,7 +104,7 @@ RELEASES = {
 
 
 def fit(place, X, y, **of):
-    model = MODELS.get(place, DPLogisticRegression)(**of)
+    model = MODELS.get(place, partial(DPLogisticRegression, max_iter=2))(**of)
     return model.fit(*READERS.get(place, lambda *data: data)(X, y))
 
 
@@ -105,6 +138,7 @@ MISSING = {
     "categorical": pd.Series(one(None, TEXTS), dtype="category"),
     "polars": pl.Series(one(None).tolist()),
     "arrow": pa.array(one(None).tolist()),
+    "StringDType": one(math.nan, TEXTS).astype(np.dtypes.StringDType(na_object=math.nan)),
     "list": one(None).tolist(),
     "list of texts": one(math.nan, TEXTS).tolist(),
 }
@@ -166,9 +200,9 @@ MOMENTS = [NOON, UTC, pd.Series(NOON), pd.DatetimeIndex(UTC)]
 def test_dayone_dates_are_compared_in_one_unit(listed):
     rows = np.where(Y == 1, 1.0, -1.0)[:, np.newaxis]
     aware = listed is NOON or listed is UTC
-    for two in MOMENTS if aware else SPELLINGS:
+    for two in MOMENTS if aware else SPELLINGS[listed is D :: 2]:
         y = [two[int(k)] for k in Y] if isinstance(two, list | pl.Series) else two[Y]
-        for place in FITS:
+        for place in ("logistic", "search", *READERS):
             model = fit(place, rows, y, classes=listed)
             day = model.classes_.astype("M8[D]")
             assert (day == UNITS[0]).all() and model.classes_.dtype.kind == "M"
@@ -215,3 +249,224 @@ def test_dayone_rows_that_are_no_numbers_are_refused_everywhere(kind):
         for release in RELEASES.values():
             refused(message, release, PUBLIC, rows, Y)
         refused(message, calibrated.predict_proba, rows)
+
+
+KEPT = (np.float32(0.2), np.float16(0.2), np.longdouble(0.2), Fraction(1, 5))
+WHOLE = (np.uint8(127), np.int8(127), np.uint64(127))
+FLOATS = {
+    "epsilon": (lambda v: DPLogisticRegression(epsilon=v).plan(1000, 5), KEPT),
+    "alpha": (lambda v: DPLogisticRegression(alpha=v).plan(1000, 5), KEPT),
+    "fraction": (lambda v: planned(FullPreconditioner(budget_fraction=v)), KEPT),
+    "damping": (lambda v: planned(DiagonalPreconditioner(damping=v)), KEPT),
+    "selection": (lambda v: DPAGDClassifier(selection_fraction=v).plan(1000, 5), KEPT),
+    "schedule": (lambda v: planned(None, step_schedule=ExponentialDecay(v, v)), KEPT),
+    "half_width": (lambda v: SmoothedHinge(v).curvature, KEPT),
+    "calculator": (
+        lambda v: CALCULATOR.max_iter(epsilon=3.0, delta=1e-6, noise_multiplier=v),
+        KEPT,
+    ),
+    "test_size": (lambda v: private_train_test_split(np.arange(99), test_size=v)[1], KEPT),
+    "n_features": (lambda v: DPLogisticRegression().plan(10_000, v), WHOLE),
+    "n_classes": (lambda v: DPLinearSVM().plan(10_000, 5, v), WHOLE),
+    "n_samples": (lambda v: DPAGDClassifier().plan(v, 5), WHOLE),
+    "baseline": (lambda v: BASELINES[0]().plan(v, v), WHOLE),
+    "max_iter": (lambda v: DPLogisticRegression(max_iter=v).plan(1000, 5), WHOLE),
+    "estimate": (lambda v: DPLogisticRegression(**ADDED, n_samples_estimate=v).plan(9, 5), WHOLE),
+    "n_splits": (lambda v: DPAGDClassifier(n_splits=v).plan(1000, 5), WHOLE),
+    "search": (lambda v: PrivateSearchCV(DPLogisticRegression(), {}).plan(v, v), WHOLE),
+    "key": (lambda v: private_train_test_split(np.arange(99), key=v)[1], WHOLE),
+    "make_census": (lambda v: make_census(v, random_state=0)[0].sum(), WHOLE),
+    "bounds": (lambda v: PublicBoundsScaler(0, v).fit_transform([[50], [100]]), WHOLE),
+    "segments": (lambda v: NumericColumn("a", 0, v).encoded_names, WHOLE),
+}
+CALCULATOR, SPENT = PrivacyCalculator(), {"epsilon": 3.0, "delta": 1e-6}
+ADDED = {"neighboring_relation": "add_or_remove_one"}
+NO_NUMBERS = [10**400, -(10**5000), "1", True, np.bool_(True), 1j, np.array([0.5, 0.5]), math.nan]
+NO_NUMBERS += [np.array("1"), np.ma.masked, pd.NA, pd.NaT, None, Decimal("NaN"), b"1", []]
+
+
+def planned(preconditioner, **of):
+    return DPLogisticRegression(preconditioner=preconditioner, max_iter=5, **of).plan(1000, 5)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_dayone_a_public_number_counts_the_same_in_any_type(name):
+    ask, values = FLOATS[name]
+    for value in values:
+        plain = int(value) if values is WHOLE else float(value)
+        assert repr(ask(value)) == repr(ask(plain)), type(value)
+
+
+@pytest.mark.parametrize("model", [DPLogisticRegression, DPAGDClassifier, BASELINES[0]])
+def test_dayone_a_public_number_that_is_none_is_refused_with_the_rule(model):
+    known = {"epsilon", "delta", "alpha", "max_iter", "sampling_rate", "max_step", "step_growth"}
+    for name in {*model().get_params()} & {*known, "n_splits", "inference_fraction"}:
+        for value in NO_NUMBERS:
+            rule = rf"^{name}=.{{1,60}} must be .*\.$"
+            refused(rule, lambda n=name, v=value: model(**{n: v}).plan(1000, 5))
+    for n in (10**400, 0, 1.5, "9", None, True, np.array(9)):
+        refused(r"^n_samples=.{1,60} must be a whole number, 1 or more\.$", model().plan, n, 5)
+
+
+SCHEMA = Schema(
+    "people",
+    [
+        NumericColumn("a", 0, 10, n_segments=1, missing=0),
+        CategoricalColumn("c", ["x", "é"], missing="indicator"),
+        DateColumn("d", "2020-01-01", "2020-12-31", n_segments=1, missing="indicator"),
+    ],
+    Target("größe", ["klein", "groß"]),
+)
+TEXT = {"a": ["1", "2"], "c": ["x", "é"], "d": ["2020-02-01", "2020-03-01"],
+        "größe": ["groß", "klein"]}  # fmt: skip
+BYTES = {name: [value.encode() for value in values] for name, values in TEXT.items()}
+TABLES = {
+    "lists": BYTES,
+    "arrays": {name: np.array(values) for name, values in BYTES.items()},
+    "objects": {name: np.array(values, dtype=object) for name, values in BYTES.items()},
+    "pandas": pd.DataFrame(BYTES),
+    "categorical": pd.DataFrame(BYTES).astype("category"),
+    "polars": pl.DataFrame(BYTES),
+    "arrow": pa.table(BYTES),
+    "large": pa.table({n: pa.array(v, pa.large_binary()) for n, v in BYTES.items()}),
+    "dictionary": pa.table({n: pa.array(v).dictionary_encode() for n, v in BYTES.items()}),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_dayone_bytes_are_read_as_the_text_that_they_spell(kind, tmp_path):
+    expected = SCHEMA.transformer().fit_transform(TEXT)
+    assert_array_equal(SCHEMA.transformer().fit_transform(TABLES[kind]), expected)
+    assert SCHEMA.check(TABLES[kind]).endswith("No problem was found.")
+    if kind in ("arrow", "large", "dictionary"):
+        parquet.write_table(TABLES[kind], tmp_path / "a.parquet")
+        ((rows, labels),) = ParquetSource(tmp_path, SCHEMA).read([0])
+        assert_array_equal(rows, expected)
+        assert labels.tolist() == TEXT["größe"]
+    refused("bytes that are no text", SCHEMA.transformer().fit_transform, BYTES | {"c": [b"\xe9"]})
+
+
+def test_dayone_what_a_mask_hides_is_missing_in_a_table():
+    masks = {name: [False, True] for name in "acd"}
+    days = np.array(TEXT["d"], dtype="M8[ns]")
+    table = {"a": np.array([1, 2]), "c": np.array(TEXT["c"], dtype=object), "d": days}
+    masked = {name: np.ma.masked_array(table[name], mask) for name, mask in masks.items()}
+    gaps = {name: [TEXT[name][0], None] for name in "acd"}
+    encode = SCHEMA.transformer().fit_transform
+    assert_array_equal(encode(masked), encode(gaps))
+    refused("lower is a masked array", PublicBoundsScaler(np.ma.zeros(3), 1).fit, X)
+
+
+CSV = "a,c,d,größe\n1,x,2020-02-01,groß\n2,é,2020-03-01,klein\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_dayone_documents_are_read_with_a_byte_order_mark(encoding, tmp_path):
+    for name, text in (("s.json", SCHEMA.to_json()), ("s.yaml", SCHEMA.to_yaml())):
+        (tmp_path / name).write_text(text, encoding=encoding)
+        assert load_schema(tmp_path / name) == SCHEMA
+    if encoding != "utf-16":
+        (tmp_path / "t.csv").write_text(CSV, encoding=encoding)
+        assert read_csv(tmp_path / "t.csv", SCHEMA).target.tolist() == TEXT["größe"]
+
+
+@pytest.mark.parametrize("console", ["cp1252", "ascii"])
+def test_dayone_commands_write_utf8_whatever_the_console_is(console, tmp_path, monkeypatch):
+    def run(*arguments):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=console)
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main([*map(str, arguments)]) == 0
+        stream.flush()
+        return stream.buffer.getvalue()
+
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text(CSV + CSV.partition("\n")[2] * 40, encoding="utf-8")
+    Path("s.json").write_bytes(SCHEMA.to_json().encode("utf-8-sig"))
+    draft = run("schema", "t.csv", "--target", "größe", "--name", "été")
+    assert Schema.from_json(draft).target.name == "größe"
+    run("fit", "t.csv", "--schema", "s.json", "--epsilon", 1, "--output", "m.json")
+    Path("m.json").write_bytes(Path("m.json").read_bytes().decode().encode("utf-8-sig"))
+    assert "groß" in run("predict", "m.json", "t.csv", "--probabilities").decode()
+    assert "No problem was found" in run("schema", "t.csv", "--check", "s.json").decode()
+    run("report", "m.json", "--output", "r.md")
+
+
+def test_dayone_long_lists_of_categories_take_time_in_proportion():
+    names = [f"name {k}" for k in range(20_000)]
+    schema = Schema("zip", [CategoricalColumn("c", names)], Target("t", names))
+    table = {"c": np.array(names), "t": np.array(names)}
+    begin = time.process_time()
+    assert schema.check(pd.DataFrame(table)).endswith("No problem was found.")
+    assert time.process_time() - begin < 2
+
+
+UNFITTED = {
+    **{model.__name__: model() for model in (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)},
+    **{model.__name__: model() for model in BASELINES},
+    "calibration": PrivateCalibratedClassifier(PUBLIC),
+    "threshold": PrivateThresholdClassifier(PUBLIC),
+    "search": PrivateSearchCV(DPLogisticRegression(), {}),
+    "scaler": PublicBoundsScaler(),
+}
+METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function", "transform"]
+
+
+@pytest.mark.parametrize("name", UNFITTED)
+def test_dayone_whatever_is_asked_before_a_fit_says_so(name):
+    model = UNFITTED[name]
+    asked = [getattr(model, method) for method in METHODS if hasattr(model, method)]
+    for ask in [*asked, PrivacyReport, model_card, *(
+        [lambda X: model.score(X, Y), lambda X: private_scores(model, X, Y, epsilon=1.0)]
+        * (name != "scaler")
+    )]:  # fmt: skip
+        with pytest.raises(NotFittedError):
+            ask(X if ask in asked or ask.__name__ == "<lambda>" else model)
+    for method in ("to_sklearn", "slim"):
+        if hasattr(model, method):
+            with pytest.raises(NotFittedError):
+                getattr(model, method)()
+
+
+class Pipe(io.StringIO):
+    """A stream as a pipe has it."""
+
+    def seekable(self):
+        return False
+
+
+FILES = {
+    "sep=;": ("t.csv", "sep=;\n" + CSV.replace(",", ";"), "begins with sep="),
+    "quoted sep": ("t.csv", '"sep=,"\n' + CSV, "begins with sep="),
+    "utf-16": ("t.csv", CSV.encode("utf-16"), "is not a CSV file in UTF-8"),
+    "no path": (None, None, "path=None must be the path"),
+    "number": (3, None, "path=3 must be the path"),
+    "stream": (io.StringIO(CSV), None, "must be the path of a file"),
+    "null": ("a\0.csv", None, "null character"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_dayone_files_that_cannot_be_meant_are_refused(kind, tmp_path, monkeypatch):
+    name, content, message = FILES[kind]
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    refused(message, read_csv, name, SCHEMA)
+    if content is None:
+        refused(message, ParquetSource, name, SCHEMA)
+        refused(message, load_schema, name)
+
+
+def test_dayone_streams_and_folders_of_hive_are_refused_by_name(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(CSV,))
+    writer.start()
+    refused("cannot be read twice", read_csv, tmp_path / "pipe", SCHEMA)
+    writer.join()
+    folder = tmp_path / "t" / "c=x"
+    folder.mkdir(parents=True)
+    parquet.write_table(pa.table(TEXT).drop_columns("c"), folder / "a.parquet")
+    refused("no column 'c', .* into the files", ParquetSource, tmp_path / "t", SCHEMA)
+    fields = np.array([(1, "x")], dtype=[("a", int), ("c", "U1")])
+    for table in (fields, pl.DataFrame(TEXT).lazy()):
+        refused("the table is of type", SCHEMA.transformer().fit, table)

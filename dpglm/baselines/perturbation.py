@@ -209,12 +209,12 @@ class PerturbationMixin(NamedLossMixin):
         """Return the penalty of the mean loss, or 0 where the plan is to choose it."""
         if is_auto(self.alpha):
             return 0.0
-        if isinstance(self.alpha, str) or self.alpha == 0:
+        if isinstance(self.alpha, str) or (penalty := super()._penalty()) == 0:
             raise ValueError(
                 f"alpha={self.alpha!r} must be 'auto' or a finite number above 0: without a "
                 "penalty one record can move the minimiser without bound."
             )
-        return super()._penalty()
+        return penalty
 
     def _max_row_norm(self) -> float:
         max_row_norm = DEFAULT_MAX_ROW_NORM if self.max_row_norm is None else self.max_row_norm

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.checks import check_choice, check_number, check_whole
+from dpglm.checks import check_choice, check_number, check_whole, is_auto
 from dpglm.estimators.plan import (
     Plan,
     PlannedRelease,
@@ -200,11 +200,11 @@ def make_adaptive_plan(
     numbers = {name: _checked(name, value) for name, value in numbers.items()}
     if loss_clip is not None:
         loss_clip = check_clip("loss_clip", loss_clip)
-    n_splits = _AUTOMATIC_SPLITS if n_splits == "auto" else n_splits
+    n_splits = _AUTOMATIC_SPLITS if is_auto(n_splits) else n_splits
     n_splits, selection_fraction = _checked_division(n_splits, selection_fraction)
     check_choice("selection", selection, SELECTIONS)
     check_choice("accountant", accountant, ("auto", *ACCOUNTANTS))
-    max_iter = min(math.ceil(n_splits), 1000) if max_iter == "auto" else max_iter
+    max_iter = min(math.ceil(n_splits), 1000) if is_auto(max_iter) else max_iter
     n_iter = check_whole("max_iter", max_iter)
     if step_schedule is not None and budget.epsilon < math.inf:
         # The budget allows no more, and public steps have the same total for any number.
@@ -214,7 +214,7 @@ def make_adaptive_plan(
     counts = label_counts_of(budget.mu, metadata) if metadata.count_fraction else ()
     left = 1 - sum(release.fraction for release in (*counts, *first))
     division = n_splits, selection_fraction, selection, left
-    accountant = _better_accountant(budget, *division) if accountant == "auto" else accountant
+    accountant = _better_accountant(budget, *division) if is_auto(accountant) else accountant
     capacity = _capacity(accountant, budget)
     gradient_cost, selection_cost = _first_costs(accountant, budget, *division)
     mu = math.sqrt(capacity if accountant == "gdp" else 2 * capacity)

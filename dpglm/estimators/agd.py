@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpglm.checks import is_auto
 from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
 from dpglm.estimators.base import WeightedClassifier
 from dpglm.estimators.descent import automatic_configuration
@@ -242,10 +243,10 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
         n_mu = budget.n_mu(metadata.n_samples, left)
         as_given = {name: getattr(self, name) for name in _AS_GIVEN}
         given = {name: getattr(self, name) for name in _SHARED}
-        if self.max_step != "auto":
+        if not is_auto(self.max_step):
             given["step_schedule"] = None
         run = automatic_configuration(n_mu, metadata.n_features, **given)
-        if self.max_step == "auto":
+        if is_auto(self.max_step):
             # The public step is half of the largest on offer.
             as_given |= {"max_step": 2.0, "step_schedule": run["step_schedule"]}
         averaging_weights(run["averaging"], 1)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike
 
-from dpglm.checks import check_number
+from dpglm.checks import check_number, is_number
 from dpglm.estimators import defaults
 from dpglm.estimators.base import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debiasing_of
@@ -86,13 +86,15 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
-        last = debiasing_of(self, budget, metadata) if self.inference_fraction != 0 else ()
+        rate = check_number("sampling_rate", self.sampling_rate, above=0, at_most=1)
+        without = is_number(self.inference_fraction) and self.inference_fraction == 0
+        last = () if without else debiasing_of(self, budget, metadata)
         left = 1 - metadata.count_fraction - sum(release.fraction for release in last)
         n_mu = budget.n_mu(metadata.n_samples, left)
-        given = {name: getattr(self, name) for name in _RUN}
+        given = {name: getattr(self, name) for name in _RUN} | {"sampling_rate": rate}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)
         preconditioner, first = chosen.pop("preconditioner"), ()
-        metadata = replace(metadata, sampling_rate=self.sampling_rate)
+        metadata = replace(metadata, sampling_rate=rate)
         if preconditioner is not None:
             size = metadata.n_features, metadata.max_row_norm
             preconditioner, first = preconditioner.planned(budget.mu, left, n_mu, *size)

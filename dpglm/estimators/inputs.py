@@ -31,7 +31,7 @@ def spelled(labels: np.ndarray, listed: np.ndarray) -> np.ndarray:
 
     Others stay unchanged. If the list has two spellings of one label, the last one is used.
     """
-    if labels.dtype.kind not in "OUT":
+    if labels.dtype.kind not in "OU":
         return labels
     own = {composed(text): text for text in listed.tolist() if isinstance(text, str)}
     found = [own.get(composed(v), v) if isinstance(v, str) else v for v in labels.tolist()]
