@@ -1,7 +1,6 @@
 """From released coefficients to scores, classes and probabilities: nothing here sees a fit."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from copy import copy
 from functools import wraps
 from typing import Any, ClassVar, Self
@@ -17,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpglm.checks import check_labels
 from dpglm.estimators.callbacks import picklable_copy
 from dpglm.estimators.inputs import Table, as_source, spelled
-from dpglm.exceptions import Offered, PrivacyWarning
+from dpglm.exceptions import Offered
 from dpglm.privacy.odometer import count_copy, warn_of_exact_scores
 from dpglm.schema.values import is_dask, validated
 from dpglm.sources.base import Source
@@ -96,8 +95,7 @@ class ExactScore(ClassifierMixin):
         """Return the state to pickle; one that is not fitted will be fitted in another process."""
         state = super().__getstate__()
         if not any(name.endswith("_") for name in state):
-            with suppress(PrivacyWarning):  # under an error filter pickling goes on
-                count_copy(stacklevel=2)
+            count_copy(stacklevel=2)
         return state
 
 

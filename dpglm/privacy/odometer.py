@@ -467,7 +467,8 @@ def note_fit(estimator: Any, stacklevel: int) -> None:
 def count_copy(stacklevel: int) -> None:
     """Count a fit of a copy, here or in another process, and warn from the second on."""
     if next(_copies) > 1:
-        warn_of_exact_scores(stacklevel + 1)
+        with suppress(PrivacyWarning):  # as an error it would make a fit fail, and a score NaN
+            warn_of_exact_scores(stacklevel + 1)
 
 
 @dataclass(frozen=True)
