@@ -518,12 +518,16 @@ INTERRUPTED = [
 ]
 
 
+@pytest.mark.parametrize("drawn", [True, False])
 @pytest.mark.parametrize("run", INTERRUPTED)
-def test_dayone_an_interrupt_says_what_was_spent_and_what_is_left(run, tmp_path, monkeypatch):
-    release = Vault._release
+def test_dayone_an_interrupt_says_what_was_spent_and_what_is_left(
+    run, drawn, tmp_path, monkeypatch
+):
+    release, whole = Vault._release, run is INTERRUPTED[3]
 
     def interrupt(*given, **more):
-        release(*given, **more)
+        if drawn:
+            release(*given, **more)
         raise KeyboardInterrupt
 
     with PrivacyOdometer(tmp_path / "study.db", epsilon=3.0) as study:
@@ -531,9 +535,12 @@ def test_dayone_an_interrupt_says_what_was_spent_and_what_is_left(run, tmp_path,
         with pytest.raises(KeyboardInterrupt) as stopped:
             run()
         monkeypatch.undo()
-        spent, left = stopped.value.__notes__
-        assert spent.startswith(odometers.SPENT) and "epsilon=1 at delta=0.001" in spent
-        assert str(study.path) in left
+        *spent, left = stopped.value.__notes__
+        assert str(study.path) in left and left.startswith("Nothing") != bool(spent)
+        # A search was charged as a whole: of it nobody asks whether its first fit had drawn.
+        assert bool(spent) == hasattr(stopped.value, "privacy_ledger") == (drawn or whole)
+        for said in spent:
+            assert said.startswith(odometers.SPENT) and "epsilon=1 at delta=0.001" in said
         # What is said to be left is left, in a refusal as well.
         with pytest.raises(BudgetExceededError, match=r"epsilon=\S+ is left") as refused:
             DPLogisticRegression(classes=[0, 1], epsilon=2.9).fit(X, Y)

@@ -208,9 +208,9 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                     finish()
         except BaseException as error:
             # Also an interrupt after the end. An error may have the ledger of another fit.
-            if training and (vault.has_drawn or not plan.ledger.protects):
-                state_cost(error, plan.ledger)
             self._forget()
+            if training:
+                state_cost(error, plan.ledger, vault.has_drawn or not plan.ledger.protects)
             raise
         return self
 

@@ -348,20 +348,23 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
         joint.is_charged = True
 
 
-def state_cost(error: BaseException, ledger: PrivacyLedger) -> None:
-    """Give an error after a draw of noise its cost, and notes of that and of what is left."""
-    error.privacy_ledger = ledger  # type: ignore[attr-defined]
+def state_cost(error: BaseException, ledger: PrivacyLedger, released: bool = True) -> None:
+    """Give an error of a charged plan its cost, and notes of that and of what is left."""
     joint = _joint.get()
+    said = "Nothing was released, though the plan was charged. "
+    if released:
+        error.privacy_ledger, said = ledger, ""  # type: ignore[attr-defined]
     if joint is not None and joint.ledger is not ledger:
         return  # The error leaves the whole search, which has the whole cost.
-    spent = f"epsilon={rounded_up(ledger.epsilon())} at delta={ledger.reporting_delta:g}"
-    error.add_note(f"{SPENT}: {spent} under {ledger.neighboring_relation}.")
-    with suppress(OSError, ValueError):
+    with suppress(Exception):  # A note must not hide the error.
+        if released:
+            spent = f"epsilon={rounded_up(ledger.epsilon())} at delta={ledger.reporting_delta:g}"
+            error.add_note(f"{SPENT}: {spent} under {ledger.neighboring_relation}.")
         for block in _active():
             with _opened(Path(block.path), writing=False) as file:
                 total = file.total(block.given)
             if total.epsilon is not None:
-                error.add_note(f"Of the limit in {block.path}, {total.left()}.")
+                error.add_note(f"{said}Of the limit in {block.path}, {total.left()}.")
 
 
 def public_parameters(estimator: Any) -> dict[str, Any]:

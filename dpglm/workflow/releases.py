@@ -292,8 +292,7 @@ def released_statistics(
             ledger=ledger,
         )
     except BaseException as error:
-        if vault.has_drawn or not ledger.protects:
-            state_cost(error, ledger)
+        state_cost(error, ledger, vault.has_drawn or not ledger.protects)
         raise
 
 
