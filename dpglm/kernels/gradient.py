@@ -266,17 +266,17 @@ def sparse_scores(data, columns, row_ends, coef, bias, first, last, scores):
 
 
 @njit(forceinline=True, **INNER)
-def _squares(data, start, stride, width, scales, ahead):
-    """Return the squared norms of eight rows whose columns are multiplied by scales (width,)."""
+def _squares(data, start, stride, width, scales, centre, ahead):
+    """Return the squared norms of eight rows times scales (width,), less a centre (width,)."""
     s0, s1, s2, s3, s4, s5, s6, s7 = _starts(start, stride)
     q0 = q1 = q2 = q3 = q4 = q5 = q6 = q7 = spread(0.0)
     for j in range(0, width, LANES):
         prefetch(data, ahead + LANES * j)  # speed only
-        scale = load(scales, j)
-        v0, v1 = load(data, s0 + j) * scale, load(data, s1 + j) * scale
-        v2, v3 = load(data, s2 + j) * scale, load(data, s3 + j) * scale
-        v4, v5 = load(data, s4 + j) * scale, load(data, s5 + j) * scale
-        v6, v7 = load(data, s6 + j) * scale, load(data, s7 + j) * scale
+        scale, less = load(scales, j), load(centre, j)
+        v0, v1 = load(data, s0 + j) * scale - less, load(data, s1 + j) * scale - less
+        v2, v3 = load(data, s2 + j) * scale - less, load(data, s3 + j) * scale - less
+        v4, v5 = load(data, s4 + j) * scale - less, load(data, s5 + j) * scale - less
+        v6, v7 = load(data, s6 + j) * scale - less, load(data, s7 + j) * scale - less
         q0 += v0 * v0
         q1 += v1 * v1
         q2 += v2 * v2
@@ -289,23 +289,36 @@ def _squares(data, start, stride, width, scales, ahead):
 
 
 @njit(forceinline=True, **INNER)
+def _tile(data, start, stride, step, first, n, others, panel, tile):
+    """Add the products of eight rows and eight columns to eight vectors, all `tile` at first.
+
+    The numbers of a row, from number `first` to `n`, are `step` apart. Those of the columns begin
+    at `panel`, eight after eight.
+    """
+    s0, s1, s2, s3, s4, s5, s6, s7 = _starts(start, stride)
+    p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = tile
+    for i in range(first, n):
+        other, j = load(others, panel + i * LANES), i * step
+        p0 += (1.0 * data[np.uintp(s0 + j)]) * other
+        p1 += (1.0 * data[np.uintp(s1 + j)]) * other
+        p2 += (1.0 * data[np.uintp(s2 + j)]) * other
+        p3 += (1.0 * data[np.uintp(s3 + j)]) * other
+        p4 += (1.0 * data[np.uintp(s4 + j)]) * other
+        p5 += (1.0 * data[np.uintp(s5 + j)]) * other
+        p6 += (1.0 * data[np.uintp(s6 + j)]) * other
+        p7 += (1.0 * data[np.uintp(s7 + j)]) * other
+    return p0, p1, p2, p3, p4, p5, p6, p7
+
+
+@njit(forceinline=True, **INNER)
 def _image_squares(data, start, stride, first, n_features, images, panel, bias):
     """Return the squared norms of eight rows in eight coordinates, of columns from `first` on.
 
     The coordinates of columns begin at `panel`, eight numbers for each column.
     """
-    s0, s1, s2, s3, s4, s5, s6, s7 = _starts(start, stride)
-    p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = bias
-    for j in range(first, n_features):
-        image = load(images, panel + j * LANES)
-        p0 += (1.0 * data[np.uintp(s0 + j)]) * image
-        p1 += (1.0 * data[np.uintp(s1 + j)]) * image
-        p2 += (1.0 * data[np.uintp(s2 + j)]) * image
-        p3 += (1.0 * data[np.uintp(s3 + j)]) * image
-        p4 += (1.0 * data[np.uintp(s4 + j)]) * image
-        p5 += (1.0 * data[np.uintp(s5 + j)]) * image
-        p6 += (1.0 * data[np.uintp(s6 + j)]) * image
-        p7 += (1.0 * data[np.uintp(s7 + j)]) * image
+    p0, p1, p2, p3, p4, p5, p6, p7 = _tile(
+        data, start, stride, 1, first, n_features, images, panel, bias
+    )
     return sum_each(
         p0 * p0, p1 * p1, p2 * p2, p3 * p3, p4 * p4, p5 * p5, p6 * p6, p7 * p7
     )  # fmt: skip
@@ -318,14 +331,14 @@ def dense_squares(runs, n_features, scales, images, bias, first, squares):
     scales : float array (width,), zero-padded, by which columns are multiplied
     images : None, or instead of scales a float array (m * n_features,), each column in a basis, in
         groups of eight coordinates; coordinate k is zero before column k
-    bias : float array (m,), the intercept in the basis
+    bias : float array (m,), the intercept in the basis; or else (width,), what columns are less
     """
     for rows, stride, begin, end in runs:
         ahead = _ahead(rows, stride)
         for i in range(max(first, begin), min(first + squares.size, end), ROW_GROUP):
             here = (i - begin) * stride
             if images is None:
-                total = _squares(rows, here, stride, scales.size, scales, here + ahead)
+                total = _squares(rows, here, stride, bias.size, scales, bias, here + ahead)
             else:
                 total = spread(0.0)
                 for k in range(0, bias.size, LANES):
@@ -341,14 +354,16 @@ def sparse_squares(data, columns, row_ends, scales, images, bias, first, image, 
     """Do the same for sparse rows, any number of them; `image` (m,) is scratch.
 
     Here `images` holds all coordinates of a column, and then those of the next: as the basis does.
+    Without images, the columns that are not stored must be added: the sum of the squares of `bias`.
     """
     for i in range(squares.size):
         start, end = np.uintp(row_ends[first + i]), np.uintp(row_ends[first + i + 1])
         if images is None:
             squares[i] = 0.0
             for p in range(start, end):
-                value = scales[columns[p]] * data[p]
-                squares[i] += value * value
+                less = bias[columns[p]]
+                value = scales[columns[p]] * data[p] - less
+                squares[i] += value * value - less * less
         else:
             squares[i] = _sparse_image_square(data, columns, start, end, images, bias, image)
 
@@ -409,6 +424,39 @@ def add_sparse_magnitudes(bits, columns, row_ends, counted, mantissa, lowest, co
             k = _magnitude(bits[p], mantissa, lowest, len(counts) // 2)
             if k >= 0:
                 counts[k, columns[p]] += 1.0
+
+
+@njit(**INNER)
+def _add_tile(panels, rows, columns, n, total, t, width):
+    """Add the products of eight columns with eight others to `total`, from `t` on."""
+    for values in _tile(panels, rows, 1, LANES, 0, n, panels, columns, spread(0.0)):
+        store(total, t, load(total, t) + values)
+        t += width
+
+
+@kernel(**EXACT)
+def dense_products(runs, n_features, scale, fit_intercept, first, last, panels, total):
+    """Add ``s_i^2 x~_i x~_i'`` of the rows [first, last), on the diagonal and above.
+
+    scale : float array (n_rows,)
+    panels : float array (width * rows,), scratch: eight columns after eight, of some rows
+    total : float array (width, width), meaningless beyond n_columns
+    """
+    width = len(total)
+    most = panels.size // width
+    for rows, stride, begin, end in runs:
+        for start in range(max(first, begin), min(last, end), most):
+            n = min(most, last - start, end - start)
+            for i in range(n):
+                here, own = (start + i - begin) * stride, scale[start + i]
+                for j in range(0, n_features, LANES):
+                    store(panels, j * most + i * LANES, load(rows, here + j) * own)
+                if fit_intercept:
+                    j = n_features % LANES
+                    panels[(n_features - j) * most + i * LANES + j] = own
+            for j in range(0, width, LANES):
+                for k in range(j, width, LANES):
+                    _add_tile(panels, j * most, k * most, n, total, j * width + k, width)
 
 
 @kernel(**_APART)

@@ -404,7 +404,7 @@ class Objective:
             if centre is None:
                 total += 4 * products * n_samples
             else:
-                total = (total + 5 * n_samples) * (1 + centre) ** 4 + 2 * products
+                total = (total + 5 * n_samples) * (1 + np.linalg.norm(centre)) ** 4 + 2 * products
         return 2 * (norm + total) * _UNIT_ROUNDOFF
 
     def label_counts(self) -> np.ndarray:
@@ -555,7 +555,8 @@ class Objective:
         own = self._signed if self._basis is None else self._inverse_norms()
         with np.errstate(divide="ignore"):
             least = stretches[1] / np.abs(own[: self.n_rows])
-        triangle = basis if basis.ndim == 1 else triangle_of(basis, stretches)
+        known = basis.ndim == 1 or near_centre(basis) is not None
+        triangle = basis if known else triangle_of(basis, stretches)
         return self._inverse_norms(triangle, least)
 
     def _rows_of(self, records):
@@ -669,6 +670,9 @@ def extreme_singular_values(basis):
     """Return the Frobenius norm of a basis, and its least stretch as in `in_basis`."""
     if basis.ndim == 1:
         return basis.max(), basis.min()
+    if (centre := near_centre(basis)) is not None:
+        length = np.linalg.norm(centre)
+        return np.linalg.norm(basis), 2 / (length + math.hypot(length, 2))
     stretches = np.linalg.svd(basis, compute_uv=False)
     # Smaller singular values are rounding errors, not directions that the basis spans.
     stretches = stretches[stretches > _RANK_TOLERANCE * stretches.max(initial=0.0)]

@@ -17,6 +17,7 @@ from dpglm.kernels.gradient import (
     add_magnitudes,
     add_sparse_magnitudes,
     dense_gradient,
+    dense_products,
     dense_scores,
     dense_squares,
     fingerprints,
@@ -30,6 +31,7 @@ from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 # Rows whose norms are taken at once, whole groups.
 NORM_ROWS = 2**13
+_PANEL_ROWS = 192  # speed only
 # Rounding errors of products before the subtraction of a centre grow with its fourth power.
 _LONGEST_CENTRE = 7.0
 # Fixed numbers without a pattern, by which the words of 8 kB of rows are multiplied.
@@ -128,13 +130,16 @@ class _Rows:
 
     def _norms(self, start, stop, fit_intercept, basis):
         """Return the norm of each row of [start, stop), infinite or NaN where squares overflow."""
-        stored = self._of_stored(np.ones(self.n_features) if basis is None else basis)
+        centre = near_centre(basis) if fit_intercept else None
+        plain = basis is None or centre is not None
+        stored = self._of_stored(np.ones(self.n_features) if plain else basis)
         with np.errstate(over="ignore", invalid="ignore"):
             if stored.ndim == 1:
                 scales = _lengthened(stored[: self.n_features], self.width)
-                squares = self._squares(start, stop, scales, None, scales)
+                less = np.zeros(1) if centre is None else centre
+                squares = self._squares(start, stop, scales, None, _lengthened(less, self.width))
                 if fit_intercept:
-                    squares += 1.0 if basis is None else basis[-1] ** 2
+                    squares += 1.0 if plain else basis[-1] ** 2
             else:
                 images = _lengthened(stored, padded(stored.shape[1]))
                 bias = images[-1] if fit_intercept else np.zeros_like(images[-1])
@@ -156,7 +161,7 @@ class _Rows:
         With a basis P, a matrix, the rows are ``P' x~``, and there is no diagonal. If P only
         centres the columns, at a near centre, P is applied after the sum, without loss of speed.
         """
-        if basis is not None and near_centre(basis) is not None:
+        if near_centre(basis) is not None:
             total = self.second_moment(scale, fit_intercept, diagonal, chunk_rows)
             return basis.T @ total @ basis
         add = self._squared_columns if diagonal else self._products
@@ -165,6 +170,8 @@ class _Rows:
         for start in range(0, self.n_rows, chunk_rows):
             stop = min(start + chunk_rows, self.n_rows)
             total = total + add(start, stop, scale, fit_intercept, stored)
+        if not diagonal:  # of which the kernels have added what is above the diagonal
+            total = np.triu(total) + np.triu(total, 1).T
         return total if basis is not None else self._of_stored(self._of_stored(total).T)
 
     def _images(self, start, stop, scale, fit_intercept, basis):
@@ -224,6 +231,16 @@ class DenseRows(_Rows):
     def _add_magnitudes(self, integers, *how):
         add_magnitudes(_read_only(self._X).view(integers), *how)
 
+    def _products(self, start, stop, scale, fit_intercept, basis):
+        if basis is not None:
+            return super()._products(start, stop, scale, fit_intercept, basis)
+        n_columns = self.n_features + fit_intercept
+        upper = np.zeros(2 * (padded(n_columns),))
+        panels = np.zeros(len(upper) * _PANEL_ROWS)
+        where = start, stop, panels, upper
+        dense_products(self._runs, self.n_features, scale, fit_intercept, *where)
+        return upper[:n_columns, :n_columns]
+
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `dense_gradient`."""
         scratch = np.empty((len(sums[1][0]), ROW_GROUP))
@@ -249,14 +266,14 @@ class SparseRows(_Rows):
     def _squares(self, start, stop, scales, images, bias):
         squares = np.empty(stop - start)
         sparse_squares(*self._data, scales, images, bias, start, np.empty_like(bias), squares)
-        return squares
+        return squares if images is not None else squares + bias @ bias
 
     def _products(self, start, stop, scale, fit_intercept, basis):
         if basis is not None:
             return super()._products(start, stop, scale, fit_intercept, basis)
         upper = np.zeros(2 * (self.n_features + fit_intercept,))
         sparse_products(*self._data, scale, fit_intercept, start, stop, upper)
-        return upper + np.triu(upper, 1).T
+        return upper
 
     def _squared_columns(self, start, stop, scale, fit_intercept, _):
         rows, scale = self._stored(start, stop), scale[start:stop]
@@ -279,12 +296,12 @@ class SparseRows(_Rows):
 
 
 def near_centre(basis):
-    """Return ``||c||`` if ``P' x~`` is x~ less c times its last element and c near; else None."""
-    if basis.ndim != 2 or len(basis) != len(basis.T):
+    """Return c if ``P' x~`` is x~ less c times its last element and c near; else None."""
+    if basis is None or basis.ndim != 2 or len(basis) != len(basis.T):
         return None
-    length = np.linalg.norm(basis[-1, :-1])
-    only = (basis[:-1] == np.eye(len(basis))[:-1]).all() and basis[-1, -1] == 1
-    return length if only and length <= _LONGEST_CENTRE else None
+    only, centre = (basis[:-1] == np.eye(len(basis))[:-1]).all(), -basis[-1, :-1]
+    near = only and basis[-1, -1] == 1 and np.linalg.norm(centre) <= _LONGEST_CENTRE
+    return centre if near else None
 
 
 def padded(size):
