@@ -310,10 +310,9 @@ class Objective:
             # A score that is NaN has no second derivative.
             weights = weights * np.sqrt(np.nan_to_num(self.loss.second_derivative(scores)))
         scale = self._shrinkage(row_norm, weights)
-        with one_blas_thread():
-            return self._rows.second_moment(
-                scale, self._fit_intercept, diagonal, self._chunk_rows(1), self._basis
-            )
+        return self._rows.second_moment(
+            scale, self._fit_intercept, diagonal, self._chunk_rows(1), self._basis
+        )
 
     def _shrinkage(self, row_norm, weights):
         """Return the weights of rows (n,), reduced where norms are beyond the bound."""
@@ -555,8 +554,7 @@ class Objective:
         own = self._signed if self._basis is None else self._inverse_norms()
         with np.errstate(divide="ignore"):
             least = stretches[1] / np.abs(own[: self.n_rows])
-        known = basis.ndim == 1 or near_centre(basis) is not None
-        triangle = basis if known else triangle_of(basis, stretches)
+        triangle = basis if basis.ndim == 1 else triangle_of(basis, stretches)
         return self._inverse_norms(triangle, least)
 
     def _rows_of(self, records):
@@ -654,12 +652,15 @@ def _chain(n_samples, n_values):
 def triangle_of(basis, stretches):
     """Return a triangular matrix in which every row norm is that in the basis P, or larger.
 
-    The matrix is R' for ``P' = Q R``, times a factor that makes no norm smaller than that of ``P'
-    x~``. Let ``P' = Q R + E`` and ``Q' Q = I + F`` for the computed Q and R. Then ``||P' x|| <= (1
-    + ||F||) ||R x|| + ||E|| ||x||``, and the norm that is used is at least the least stretch times
-    ||x||. Rounding adds at most ``d^1.5 u ||P||`` to the computed E, and ``d^2 u`` to F: no more
-    relative to the least stretch, as ``||P||`` is at least sqrt(d) times that stretch.
+    The matrix is P if that is triangular. Else it is R' for ``P' = Q R``, times a factor that makes
+    no norm smaller than that of ``P' x~``. Let ``P' = Q R + E`` and ``Q' Q = I + F`` for the
+    computed Q and R. Then ``||P' x|| <= (1 + ||F||) ||R x|| + ||E|| ||x||``, and the norm that is
+    used is at least the least stretch times ||x||. Rounding adds at most ``d^1.5 u ||P||`` to the
+    computed E, and ``d^2 u`` to F: no more relative to the least stretch, as ``||P||`` is at least
+    sqrt(d) times that stretch.
     """
+    if not np.triu(basis, 1).any():
+        return basis
     q, r = np.linalg.qr(basis.T)
     largest, least = stretches
     lost = np.linalg.norm(basis.T - q @ r) / least + np.linalg.norm(q.T @ q - np.eye(len(r)))
@@ -670,9 +671,6 @@ def extreme_singular_values(basis):
     """Return the Frobenius norm of a basis, and its least stretch as in `in_basis`."""
     if basis.ndim == 1:
         return basis.max(), basis.min()
-    if (centre := near_centre(basis)) is not None:
-        length = np.linalg.norm(centre)
-        return np.linalg.norm(basis), 2 / (length + math.hypot(length, 2))
     stretches = np.linalg.svd(basis, compute_uv=False)
     # Smaller singular values are rounding errors, not directions that the basis spans.
     stretches = stretches[stretches > _RANK_TOLERANCE * stretches.max(initial=0.0)]

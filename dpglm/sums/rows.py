@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from dpglm.exceptions import ADVICE_ON_MISSING_VALUES
+from dpglm.kernels import one_blas_thread
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import (
     BLOCK_ROWS,
@@ -161,9 +162,11 @@ class _Rows:
         With a basis P, a matrix, the rows are ``P' x~``, and there is no diagonal. If P only
         centres the columns, at a near centre, P is applied after the sum, without loss of speed.
         """
-        if near_centre(basis) is not None:
+        if (centre := near_centre(basis)) is not None:
             total = self.second_moment(scale, fit_intercept, diagonal, chunk_rows)
-            return basis.T @ total @ basis
+            centre = np.append(centre, 0.0)
+            total = total - np.outer(centre, total[-1])
+            return total - np.outer(total[:, -1], centre)
         add = self._squared_columns if diagonal else self._products
         stored = None if basis is None else self._of_stored(basis)
         total = 0.0
@@ -189,8 +192,9 @@ class _Rows:
         return np.where(part > 0.0, images, 0.0) * part
 
     def _products(self, *of_images):
-        images = self._images(*of_images)
-        return images.T @ images
+        with one_blas_thread():
+            images = self._images(*of_images)
+            return images.T @ images
 
     def _squared_columns(self, *of_images):
         return np.square(self._images(*of_images)).sum(axis=0)
