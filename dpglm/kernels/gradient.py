@@ -129,33 +129,46 @@ def _add_rows(
 
 
 @njit(**INNER)
+def _copy(rows, stride, width, start, n, ahead, copied):
+    """Copy n rows to float64 vectors that cross no line of the cache: they are read 2 K times."""
+    for i in range(n):
+        for j in range(0, width, LANES):
+            prefetch(rows, start + ahead + j)  # speed only
+            store(copied, i * width + j, load(rows, start + j))
+        start += stride
+
+
+@njit(**INNER)
 def _add_rows_jointly(
     rows, stride, begin, start, stop, signed, targets, known, coef, bias, clip, weights,
-    row_weights, code, curvature, scores, total, t, intercepts,
+    row_weights, code, curvature, copied, scores, total, t, intercepts,
 ):  # fmt: skip
-    """Do the same for K outputs, one group of rows after the other."""
-    (n_outputs, width), ahead = coef.shape, _ahead(rows, stride)
-    for i in range(start, stop, ROW_GROUP):
-        here = (i - begin) * stride
+    """Do the same for K outputs, one block of rows after the other."""
+    (n_outputs, width), (_, size) = coef.shape, scores.shape
+    for block in range(start, stop, size):
+        n = min(size, stop - block)
+        _copy(rows, stride, width, (block - begin) * stride, n, _ahead(rows, stride), copied)
         for k in range(n_outputs):
-            if known is None:
-                own = bias[k] + _score(rows, here, stride, width, coef, k * width, here + ahead)
-            else:
-                own = load(known, k * signed.size + i)
-            store(scores, k * ROW_GROUP, own)
+            for i in range(0, n, ROW_GROUP):
+                if known is None:
+                    own = _score(copied, i * width, width, width, coef, k * width, None) + bias[k]
+                else:
+                    own = load(known, k * signed.size + block + i)
+                store(scores, k * size + i, own)
         block_coefficients(
-            scores, ROW_GROUP, signed, targets, i, clip, weights, row_weights, code, curvature,
+            scores, n, signed, targets, block, clip, weights, row_weights, code, curvature,
             intercepts,
         )  # fmt: skip
         for k in range(n_outputs):
-            own = load(scores, k * ROW_GROUP)
-            _add(rows, here, stride, width, own, total, t + k * width, None)
+            for i in range(0, n, ROW_GROUP):
+                own = load(scores, k * size + i)
+                _add(copied, i * width, width, width, own, total, t + k * width, None)
 
 
 @kernel(**EXACT)
 def dense_gradient(
     runs, signed, targets, known, coef, bias, clip, weights, row_weights, code, curvature,
-    chunk_rows, first, last, scores, partials, intercepts,
+    chunk_rows, first, last, copied, scores, partials, intercepts,
 ):  # fmt: skip
     """Add the clipped gradients of chunks [first, last) to `partials`, `intercepts`.
 
@@ -168,7 +181,7 @@ def dense_gradient(
     clip : finite bound on the norm of a row's gradient
     weights, row_weights : of the classes, and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    scores : float array (K, 8), scratch
+    copied, scores : float arrays (rows of a block, width) and (K, rows of a block), scratch
     partials, intercepts : float arrays (chunks, K, width), meaningless beyond n_features, and
         (chunks, K)
     """
@@ -186,7 +199,7 @@ def dense_gradient(
             else:
                 _add_rows_jointly(
                     rows, stride, begin, start, stop, signed, targets, known, coef, bias, clip,
-                    weights, row_weights, code, curvature, scores, partials, t,
+                    weights, row_weights, code, curvature, copied, scores, partials, t,
                     intercepts[chunk],
                 )  # fmt: skip
 

@@ -84,24 +84,24 @@ def _largest_logistic(loss_clip, weight):
 
 @njit(forceinline=True, **INNER)
 def _describe(
-    scores, slopes, signed, spacing, last, capped, clip, weights, row_weights, begin, largest,
+    scores, slopes, signed, spacing, last, capped, clip, weights, row_weights, begin, end, largest,
     code, curvature, start, pace, weight, slope, curved, knee, ceiling,
 ):  # fmt: skip
-    """Write z at the first step and its change per step, the weight and largest slope of rows.
+    """Write z at the first step and its change per step, the weight and largest slope of a block.
 
     Losses become lines at their knees. Logistic losses that are not capped become lines at their
-    bound: `largest`, for either class. With weights of rows, of which those from `begin` on belong
-    to the block, they are clipped afterwards. `ceiling` is ``exp(knee)``.
+    bound: `largest`, for either class. With weights of rows they are clipped afterwards. `ceiling`
+    is ``exp(knee)``.
     """
     quadratic, width = _parabola(curvature)
-    for i in range(0, start.size, LANES):
-        own = load(signed, i)
+    for i in range(0, end - begin, LANES):
+        own = load(signed, begin + i)
         positive = own > 0.0
         heavy = where(positive, weights[1], weights[0])
         if row_weights is not None:
             heavy = heavy * load(row_weights, begin + i)
         steepest = min(heavy, clip * abs(own)) if capped else heavy
-        score, change = load(scores, i), spacing * load(slopes, i)
+        score, change = load(scores, begin + i), spacing * load(slopes, begin + i)
         reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), LARGEST)
         usable = reach <= _LARGEST_MARGIN
         sign = math.copysign(1.0, own)
@@ -156,37 +156,52 @@ def _add_terms(
 
 
 @njit(forceinline=True, **INNER)
+def _odds(start, pace, weight, which, ceiling, i, step):
+    """Return exp(z) of eight rows at a step, zero for other weights, its ratio and its ceiling."""
+    change = load(pace, i)
+    power = exp(load(start, i) + step * change)
+    return where(load(weight, i) == which, power, 0.0), exp(change), load(ceiling, i)
+
+
+@njit(forceinline=True, **INNER)
 def _add_products(start, pace, weight, which, ceiling, capped, products, sums):
     """Add `which` times the logistic losses of the rows of that weight, up to their ceilings."""
     for j in range(0, sums.size * LANES, LANES):
         store(products, j, spread(1.0))
     for begin in range(0, sums.size, _RESTART):
         end = min(begin + _RESTART, sums.size)
-        for i in range(0, start.size, LANES):
-            z, change, top = load(start, i), load(pace, i), load(ceiling, i)
-            odds = where(load(weight, i) == which, exp(z + float(begin) * change), 0.0)
-            ratio = exp(change)
+        for i in range(0, start.size, 4 * LANES):
+            o0, r0, t0 = _odds(start, pace, weight, which, ceiling, i, float(begin))
+            o1, r1, t1 = _odds(start, pace, weight, which, ceiling, i + LANES, float(begin))
+            o2, r2, t2 = _odds(start, pace, weight, which, ceiling, i + 2 * LANES, float(begin))
+            o3, r3, t3 = _odds(start, pace, weight, which, ceiling, i + 3 * LANES, float(begin))
             for j in range(begin * LANES, end * LANES, LANES):
                 product = load(products, j)
-                store(products, j, product + product * min(odds, top))
-                odds *= ratio
+                product += product * min(o0, t0)
+                product += product * min(o1, t1)
+                product += product * min(o2, t2)
+                store(products, j, product + product * min(o3, t3))
+                o0, o1, o2, o3 = o0 * r0, o1 * r1, o2 * r2, o3 * r3
     reference = log(load(products, 0)) if capped else spread(0.0)
     for j in range(sums.size):
         sums[j] += which * add_across(log(load(products, j * LANES)) - reference)
 
 
 @njit(**INNER)
-def _add_lines(start, pace, knee, slope, gains, sums):
+def _add_lines(start, pace, knee, slope, sums):
     """Add the increase of the straight parts of capped losses since the first step."""
-    gains[:] = 0.0
-    for i in range(0, start.size, LANES):
-        first, change, bend, steep = load(start, i), load(pace, i), load(knee, i), load(slope, i)
-        base = max(first, bend)
-        for j in range(sums.size):
-            gain = steep * (max(first + float(j) * change, bend) - base)
-            store(gains, j * LANES, load(gains, j * LANES) + gain)
-    for j in range(sums.size):
-        sums[j] += add_across(load(gains, j * LANES))
+    for j in range(0, sums.size, 4):
+        g0 = g1 = g2 = g3 = spread(0.0)
+        for i in range(0, start.size, LANES):
+            z, change, bend, steep = load(start, i), load(pace, i), load(knee, i), load(slope, i)
+            base = max(z, bend)
+            g0 += steep * (max(z + float(j) * change, bend) - base)
+            g1 += steep * (max(z + (j + 1.0) * change, bend) - base)
+            g2 += steep * (max(z + (j + 2.0) * change, bend) - base)
+            g3 += steep * (max(z + (j + 3.0) * change, bend) - base)
+        for k, gain in enumerate((g0, g1, g2, g3)):
+            if j + k < sums.size:
+                sums[j + k] += add_across(gain)
 
 
 @njit(forceinline=True, **INNER)
@@ -227,31 +242,30 @@ def margin_line_losses(
     n_steps = partials.shape[1]
     shift = 1.0 + 0.5 / curvature
     largest = (_largest_logistic(loss_clip, weights[0]), _largest_logistic(loss_clip, weights[1]))
+    start, pace, weight, slope = scratch[0], scratch[1], scratch[2], scratch[3]
+    curved, knee, ceiling, base = scratch[4], scratch[5], scratch[6], scratch[7]
     for chunk in range(first, last):
         sums = partials[chunk]
         sums[:] = 0.0
         stop = min((chunk + 1) * chunk_rows, signed.size)
         for i in range(chunk * chunk_rows, stop, _BLOCK_ROWS):
-            n = min(_BLOCK_ROWS, stop - i)
-            start, pace = scratch[0, :n], scratch[1, :n]
-            weight, slope = scratch[2, :n], scratch[3, :n]
-            curved, knee, ceiling = scratch[4, :n], scratch[5, :n], scratch[6, :n]
+            end = min(i + _BLOCK_ROWS, stop)
+            # Rows beyond the end add nothing.
+            scratch[:, end - i :] = 0.0
             _describe(
-                scores[i:], slopes[i:], signed[i:], spacing, n_steps - 1, capped, clip, weights,
-                row_weights, i, largest, code, curvature, start, pace, weight, slope, curved, knee,
-                ceiling,
+                scores, slopes, signed, spacing, n_steps - 1, capped, clip, weights, row_weights, i,
+                end, largest, code, curvature, start, pace, weight, slope, curved, knee, ceiling,
             )  # fmt: skip
             fast = bent = False
             if code == _LOGISTIC:
                 fast, bent = _limits(start, pace, knee, n_steps - 1.0)
                 # A product is over rows of one weight.
                 fast = fast and row_weights is None
-                curved = weight
             if not fast:
                 # Hinge losses, weighted rows, and products that might overflow.
                 _add_terms(
-                    start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach,
-                    scratch[7, :n], sums,
+                    start, pace, weight if code == _LOGISTIC else curved, knee, slope, shift, code,
+                    capped, loss_clip, reach, base, sums,
                 )  # fmt: skip
                 continue
             # The weight multiplies the logarithm of a product.
@@ -259,7 +273,7 @@ def margin_line_losses(
                 if weights[k] > 0.0:
                     _add_products(start, pace, weight, weights[k], ceiling, capped, products, sums)
             if capped and bent:
-                _add_lines(start, pace, knee, slope, products, sums)
+                _add_lines(start, pace, knee, slope, sums)
 
 
 @njit(forceinline=True, **INNER)

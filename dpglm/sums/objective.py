@@ -40,6 +40,7 @@ from dpglm.kernels.line_search import (
     joint_line_losses,
     margin_line_losses,
 )
+from dpglm.kernels.vectors import aligned
 from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups, sums_by_class
 from dpglm.sums.rows import NORM_ROWS, near_centre, rows_of
@@ -776,16 +777,16 @@ class Line:
 
         def add_losses(first, last):
             if classes is None:
-                scratch = np.empty(MARGIN_SCRATCH), np.empty((n_steps, LANES))
+                scratch = aligned(*MARGIN_SCRATCH), aligned(n_steps, LANES)
                 margin_line_losses(
                     self.scores[0], self.slopes[0], signed, spacing, capped, loss_clip, clip,
                     reach, *kind, first, last, *scratch, partials,
                 )  # fmt: skip
             else:
-                scratch = np.empty((2, len(self.scores), LANES))
+                scratch = aligned(2, len(self.scores), LANES)
                 joint_line_losses(
                     self.scores, self.slopes, signed, classes, spacing, loss_clip, *kind, first,
-                    last, *scratch, np.empty((n_steps, LANES)), partials,
+                    last, *scratch, aligned(n_steps, LANES), partials,
                 )  # fmt: skip
 
         run(add_losses, len(partials), self.scores.size * n_steps)

@@ -27,12 +27,14 @@ from dpglm.kernels.gradient import (
     sparse_scores,
     sparse_squares,
 )
+from dpglm.kernels.vectors import aligned
 from dpglm.schema.values import check_sparse, without_duplicates
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
 # Rows whose norms are taken at once, whole groups.
 NORM_ROWS = 2**13
-_PANEL_ROWS = 192  # speed only
+# Rows of a block for several outputs, and for products: they stay in the cache.
+_JOINT_ROWS, _PANEL_ROWS = 32, 192  # speed only
 # Rounding errors of products before the subtraction of a centre grow with its fourth power.
 _LONGEST_CENTRE = 7.0
 # Fixed numbers without a pattern, by which the words of 8 kB of rows are multiplied.
@@ -247,8 +249,8 @@ class DenseRows(_Rows):
 
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `dense_gradient`."""
-        scratch = np.empty((len(sums[1][0]), ROW_GROUP))
-        dense_gradient(self._runs, *problem, *chunks, scratch, *sums)
+        scratch = aligned(_JOINT_ROWS, self.width), aligned(len(sums[1][0]), _JOINT_ROWS)
+        dense_gradient(self._runs, *problem, *chunks, *scratch, *sums)
 
     def score(self, *where):
         """Write the scores of a range of rows; see `dense_scores`."""
