@@ -18,6 +18,7 @@ Conventions
 
 import math
 
+import numpy as np
 from numba import njit
 
 from dpglm.kernels.arithmetic import EXACT, INNER, LARGEST, SMALLEST, exp, kernel, log
@@ -34,10 +35,6 @@ _RESTART = 28
 # block, all above 1, may have a mean loss of 21.
 _LARGEST_LOG = 700.0
 _LOG_2 = math.log(2.0)
-
-
-# Shape of the memory for the rows of a block.
-MARGIN_SCRATCH = (8, _BLOCK_ROWS)
 
 
 @kernel(**EXACT)
@@ -236,7 +233,7 @@ def margin_line_losses(
         divide a clipping norm, and each is bounded by its own largest slope
     weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    scratch, products : float arrays `MARGIN_SCRATCH` and (steps, LANES)
+    scratch, products : float arrays (8, _BLOCK_ROWS) and (steps, LANES)
     partials : float array (chunks, steps)
     """
     n_steps = partials.shape[1]
@@ -382,3 +379,33 @@ def joint_line_losses(
                 store(losses, j * LANES, load(losses, j * LANES) + loss)
         for j in range(n_steps):
             partials[chunk, j] = add_across(load(losses, j * LANES))
+
+
+def line_losses(
+    scores, slopes, signed, targets, spacing, capped, loss_clip, clip, reach, weights, row_weights,
+    code, curvature, chunk_rows, first, last, partials,
+):  # fmt: skip
+    """Write the sums of the losses over the chunks [first, last), for any number of outputs.
+
+    The arguments are those of the two kernels, and the scores have shape (K, padded rows).
+    """
+    how = weights, row_weights, code, curvature, chunk_rows, first, last
+    of_steps = _aligned(partials.shape[1], LANES)
+    if targets is None:
+        margin_line_losses(
+            scores[0], slopes[0], signed, spacing, capped, loss_clip, clip, reach, *how,
+            _aligned(8, _BLOCK_ROWS), of_steps, partials,
+        )  # fmt: skip
+    else:
+        joint_line_losses(
+            scores, slopes, signed, targets, spacing, loss_clip, *how,
+            *_aligned(2, len(scores), LANES), of_steps, partials,
+        )  # fmt: skip
+
+
+def _aligned(*shape):
+    """Return an empty float64 array in which no vector crosses a line of the cache."""
+    size = math.prod(shape)
+    buffer = np.empty(size + LANES)
+    start = -buffer.ctypes.data % 64 // buffer.itemsize
+    return buffer[start : start + size].reshape(shape)

@@ -10,7 +10,6 @@ import math
 import operator
 from functools import partial
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
@@ -18,14 +17,6 @@ from numba.extending import intrinsic, lower_builtin, models, register_model, ty
 LANES = 8
 
 _CACHE_LINE = 64  # speed only
-
-
-def aligned(*shape):
-    """Return an empty float64 array in which no vector crosses a line of the cache."""
-    size = math.prod(shape)
-    buffer = np.empty(size + LANES)
-    start = -buffer.ctypes.data % _CACHE_LINE // buffer.itemsize
-    return buffer[start : start + size].reshape(shape)
 
 
 class _Register(types.Type):

@@ -33,14 +33,7 @@ from scipy import sparse
 from dpglm.kernels import one_blas_thread, run_chunks
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import ROW_GROUP
-from dpglm.kernels.line_search import (
-    LANES,
-    MARGIN_SCRATCH,
-    advance,
-    joint_line_losses,
-    margin_line_losses,
-)
-from dpglm.kernels.vectors import aligned
+from dpglm.kernels.line_search import advance, line_losses
 from dpglm.losses import Loss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups, sums_by_class
 from dpglm.sums.rows import NORM_ROWS, near_centre, rows_of
@@ -776,18 +769,10 @@ class Line:
         kind = (*weights, loss.code, loss.curvature, chunk_rows)
 
         def add_losses(first, last):
-            if classes is None:
-                scratch = aligned(*MARGIN_SCRATCH), aligned(n_steps, LANES)
-                margin_line_losses(
-                    self.scores[0], self.slopes[0], signed, spacing, capped, loss_clip, clip,
-                    reach, *kind, first, last, *scratch, partials,
-                )  # fmt: skip
-            else:
-                scratch = aligned(2, len(self.scores), LANES)
-                joint_line_losses(
-                    self.scores, self.slopes, signed, classes, spacing, loss_clip, *kind, first,
-                    last, *scratch, aligned(n_steps, LANES), partials,
-                )  # fmt: skip
+            line_losses(
+                self.scores, self.slopes, signed, classes, spacing, capped, loss_clip, clip, reach,
+                *kind, first, last, partials,
+            )  # fmt: skip
 
         run(add_losses, len(partials), self.scores.size * n_steps)
         return partials.sum(axis=0)

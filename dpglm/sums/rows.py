@@ -27,7 +27,6 @@ from dpglm.kernels.gradient import (
     sparse_scores,
     sparse_squares,
 )
-from dpglm.kernels.vectors import aligned
 from dpglm.schema.values import check_sparse, without_duplicates
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
@@ -249,7 +248,7 @@ class DenseRows(_Rows):
 
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `dense_gradient`."""
-        scratch = aligned(_JOINT_ROWS, self.width), aligned(len(sums[1][0]), _JOINT_ROWS)
+        scratch = np.empty((_JOINT_ROWS, self.width)), np.empty((len(sums[1][0]), _JOINT_ROWS))
         dense_gradient(self._runs, *problem, *chunks, *scratch, *sums)
 
     def score(self, *where):
