@@ -448,14 +448,6 @@ def test_several_classes_share_one_clip_and_one_moment(loss, preconditioner):
         model.set_params(loss_clip="range").fit(X, y)
 
 
-def test_probabilities_come_with_the_logistic_loss_only():
-    for X, y in (make_census(300, random_state=0), make_blobs(300, centers=3, random_state=0)):
-        model = DPAGDClassifier().fit(X, y)
-        assert model.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(300))
-        assert np.exp(model.predict_log_proba(X)) == pytest.approx(model.predict_proba(X))
-    assert not hasattr(DPAGDClassifier(loss="hinge"), "predict_proba")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

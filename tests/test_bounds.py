@@ -99,18 +99,18 @@ def test_in_a_pipeline_the_estimator_pays_for_no_units(asked, Model, form):
 
 
 def test_a_pipeline_search_and_cross_validation_need_no_word(asked):
-    plain = DPLogisticRegression(classes=[0, 1], max_iter=2)
+    plain, few, y = DPLogisticRegression(classes=[0, 1], max_iter=2), TABLE[:300], Y[:300]
     for encoder in (SCHEMA.transformer(), SCHEMA.transformer().set_output(transform="pandas")):
         pipeline = make_pipeline(encoder, plain)
-        clone(pipeline).fit(TABLE, Y)
-        cross_validate(pipeline, TABLE, Y, cv=2)
+        clone(pipeline).fit(few, y)
+        cross_validate(pipeline, few, y, cv=2)
         settings = {"dplogisticregression__alpha": [0.0, 0.1]}
-        GridSearchCV(pipeline, settings, cv=2).fit(TABLE, Y)
-        PrivateSearchCV(pipeline, settings, classes=[0, 1]).fit(TABLE, Y)
-        rows = encoder.fit_transform(TABLE)
-        cross_validate(plain, rows, Y, cv=2, n_jobs=1)
-        GridSearchCV(plain, {"alpha": [0.0, 0.1]}, cv=2).fit(rows, Y)
-        PrivateSearchCV(plain, {"alpha": [0.0, 0.1]}, classes=[0, 1]).fit(rows, Y)
+        GridSearchCV(pipeline, settings, cv=2).fit(few, y)
+        PrivateSearchCV(pipeline, settings, classes=[0, 1]).fit(few, y)
+        rows = encoder.fit_transform(few)
+        cross_validate(plain, rows, y, cv=2, n_jobs=1)
+        GridSearchCV(plain, {"alpha": [0.0, 0.1]}, cv=2).fit(rows, y)
+        PrivateSearchCV(plain, {"alpha": [0.0, 0.1]}, classes=[0, 1]).fit(rows, y)
     assert len(asked) == 2 * (1 + 2 + 5 + 3 + 2 + 5 + 3)
     assert set(names(asked)) == {"second_moment"}
 

@@ -178,16 +178,6 @@ def test_public_constants_match_the_vectors(vectors):
     assert found == pytest.approx(expected, rel=row["rtol"])
 
 
-def test_noise_to_gap_grows_with_clip_and_outputs():
-    metadata = PublicMetadata(100, 5, alpha=0.1, curvature=0.25, max_row_norm=1.0, mu=0.5)
-    kappa, noise = public_constants(metadata)
-    assert kappa == pytest.approx(3.5)
-    assert public_constants(replace(metadata, clip=np.full(3, 2.0)))[1] == pytest.approx(4 * noise)
-    three = public_constants(replace(metadata, n_outputs=3))[1]
-    assert three == pytest.approx(3 * noise * math.log(2) / math.log(3))
-    assert public_constants(metadata, gap=1.0)[1] == pytest.approx(noise * math.log(2))
-
-
 def test_overwhelming_noise_leaves_one_iteration_and_bad_constants_are_refused():
     assert optimal_n_iter(1.0, 1e-9) == 1, "a contraction in one step"
     for kappa in (5.0, 1e20, 1e200):

@@ -344,7 +344,7 @@ FORMS = [STRAIGHT, NINE, with_special(STRAIGHT), with_special(NINE.additive(32))
 
 
 @pytest.mark.parametrize("schema", FORMS, ids=["lines", "curves", "special", "both"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ROWS)
 def test_no_row_is_longer_than_the_bound_or_depends_on_another(schema, rows):
     encoder = schema.transformer()
