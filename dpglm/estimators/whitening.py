@@ -32,9 +32,9 @@ _USUAL_NORM = NORM_BIN_EDGES[9]
 # The warning detects columns at 4 standard deviations of the noise. If more than 5 columns are
 # detected, as in sparse text, the budget is large enough.
 _ABOVE_NOISE, _FEW = 4.0, 5
-# Numbers above 8 are alike if their variance is below this part of the mean square: 2 % of a mean.
-# A coefficient may show where the spread does not (benchmarks/trials.md, "Units").
-_LARGE, _ALIKE = 1 / 8, 0.0004
+# Numbers above 8 are alike if the noise hides their variance, and it is below this part of the mean
+# square. Yet the coefficient may show (benchmarks/trials.md, "Units").
+_LARGE, _ALIKE = 1 / 8, 0.02
 
 
 def uses_row_norms(n_columns: int, n_mu: float) -> bool:
@@ -404,7 +404,8 @@ def _warn_of_large_means(moment: np.ndarray, noise: float, scales: np.ndarray) -
     """Warn if large numbers vary by less than the noise around their mean, as years do."""
     squares, means = np.diag(moment), moment[-1]
     own = squares - means * np.abs(means) / max(squares[-1], noise)
-    alike = (own < _ALIKE * squares + 2 * noise) & (squares > _ABOVE_NOISE * noise)
+    # Two standard deviations of this difference.
+    alike = (own < 4 * noise) & (own < _ALIKE * squares) & (squares > _ABOVE_NOISE * noise)
     found = np.flatnonzero(alike & (scales < _LARGE)).tolist()
     if found:
         text = (
