@@ -6,8 +6,10 @@ import functools
 import io
 import pickle
 import re
+import tempfile
 import unicodedata
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -48,7 +50,6 @@ from dpglm.schema import (
     load_schema,
 )
 from dpglm.schema.columns import Column
-from dpglm.sources.csv import read_csv
 from dpglm.study import ShapeDisplay, explain_local
 from dpglm.study.cli import main
 from dpglm.study.models import SKOPS_TYPES, fit_csv
@@ -251,6 +252,7 @@ def test_dayone_a_draft_is_filled_in_loaded_and_encodes_all_kinds(container, tmp
     kinds = {"number": NumericColumn, "whole": NumericColumn, "flag": BooleanColumn}
     kinds |= {"day": DateColumn, "word": CategoricalColumn, "size": OrdinalColumn}
     assert {column.name: type(column) for column in draft.columns} == kinds
+    assert draft.columns[5].categories == "FILL IN"  # of which pandas read some off the rows
     assert draft.columns[2].missing == "indicator" and draft.columns[1].integer
     assert Schema.from_yaml(draft.to_yaml()) == draft and "2020" not in draft.to_yaml()
     document = yaml.safe_load(draft.to_yaml())
@@ -409,15 +411,11 @@ def test_dayone_all_kinds_of_columns_survive_a_file(way):
 # Spellings
 
 NFC, NFD = (functools.partial(unicodedata.normalize, form) for form in ("NFC", "NFD"))
-
-
-def in_french(spell):
-    columns = [CategoricalColumn(spell("naïf"), [spell("é"), "u"], missing=spell("é"))]
-    columns.append(NumericColumn(spell("âge"), 0, 1, n_segments=1))
-    return Schema("t", columns, Target(spell("réponse"), ["bien", spell("bébé")]))
-
-
-FRENCH = in_french(NFC)
+FRENCH = Schema(
+    "t",
+    [CategoricalColumn("naïf", ["é", "u"], missing="é"), NumericColumn("âge", 0, 1, n_segments=1)],
+    Target("réponse", ["bien", "bébé"]),
+)
 
 
 @functools.cache
@@ -431,23 +429,18 @@ def french():
     return model, model.inference(schema=FRENCH), rows
 
 
-def accented():
-    y = labelled("été", "ici")
-    return LogisticRegression().fit(X, y), X, y
-
-
-def file_of(folder, spell):
-    table = pd.DataFrame({"naïf": "u", "âge": 0.5, "réponse": "bien", "été": range(9)})
-    table.loc[4:, "réponse"] = spell("bébé")
-    table.rename(columns=spell).to_csv(folder / "t.csv", index=False)
-    return folder / "t.csv"
-
-
-def features_of_persons(folder, spell):
-    columns = (*FRENCH.columns, NumericColumn("été", 0, 9))
-    schema = dataclasses.replace(FRENCH, columns=columns)
-    options = {"epsilon": 9.0, "groups": spell("été"), "max_contributions": 1}
-    return fit_csv(file_of(folder, NFD), schema, "logistic", **options)["schema"]
+def features_of_persons(spelled):
+    """Return the features of a fit of a file of persons, who are no feature of theirs."""
+    table = pd.DataFrame(
+        {"naïf": "u", "âge": 0.5, "réponse": ["bien", NFD("bébé")] * 4, "été": "p"}
+    )
+    columns = (*FRENCH.columns, CategoricalColumn("été", ["p"]))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "t.csv")
+        table.rename(columns=NFD).to_csv(file, index=False)
+        options = {"epsilon": 9.0, "groups": spelled("été"), "max_contributions": 1}
+        schema = dataclasses.replace(FRENCH, columns=columns)
+        return fit_csv(file, schema, "logistic", **options)["schema"]["columns"]
 
 
 SPELLED = {
@@ -458,28 +451,19 @@ SPELLED = {
     "curve": lambda s: french()[1].shape_function(s("âge"))[1].names,
     "contrast": lambda s: french()[1].t_test([{s("âge"): 1}]).names,
     "positive class": lambda s: french()[0].inference(pos_label=s("bébé")).target,
-    "scores": lambda s: (
-        private_scores(*accented(), epsilon=1.0, scores="auc", pos_label=s("été")).pos_label
-    ),
     "shapes": lambda s: len(
         ShapeDisplay.from_estimator(french()[0], FRENCH, columns=[s("naïf")]).panels
     ),
     "constant": lambda s: repr(CategoricalColumn("x", ["é", "u"], missing=s("é"))),
     "constant rank": lambda s: repr(OrdinalColumn("x", ["é", "u"], missing=s("é"))),
     "target": lambda s: Schema.draft({"a": [1], "été": [1]}, target=s("été")).target,
-    "csv": lambda s, folder: read_csv(file_of(folder, s), FRENCH).target.tolist(),
-    "csv target": lambda s, folder: read_csv(
-        file_of(folder, NFC), FRENCH, target=s("réponse")
-    ).target.tolist(),
-    "persons": lambda s, folder: features_of_persons(folder, s),
+    "persons": features_of_persons,
 }
 
 
 @pytest.mark.parametrize("place", SPELLED)
-def test_dayone_a_text_is_known_however_it_is_spelled(place, tmp_path):
-    ask = SPELLED[place]
-    folder = [tmp_path] * (ask.__code__.co_argcount - 1)
-    assert ask(NFD, *folder) == ask(NFC, *folder)
+def test_dayone_a_text_is_known_however_it_is_spelled(place):
+    assert SPELLED[place](NFD) == SPELLED[place](NFC)
 
 
 # Columns that a fit cannot learn from
@@ -517,13 +501,13 @@ def test_dayone_numbers_far_from_zero_are_warned_of(Estimator):
 
 
 def test_dayone_bounds_far_from_zero_change_nothing_in_a_schema():
-    rows = []
-    for offset in (0, 2015, 2**40):
-        column = NumericColumn("x", offset, offset + 10)
-        encoder = Schema("t", [column], Target("y", [0, 1])).transformer()
-        rows.append(encoder.fit_transform({"x": offset + np.arange(11)}))
-    assert_array_equal(rows[0], rows[1])
-    assert_array_equal(rows[0], rows[2])
+    near, *others = (
+        Schema("t", [NumericColumn("x", offset, offset + 10)], Target("y", [0, 1]))
+        .transformer()
+        .fit_transform({"x": offset + np.arange(11)})
+        for offset in (0, 2015, 2**40)
+    )
+    assert all((near == other).all() for other in others)
 
 
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier])
@@ -538,22 +522,18 @@ def test_dayone_very_many_columns_are_warned_of_before_they_cost(Estimator, n_cl
         assert (text in str(plan)) == is_wide
 
 
-VECTORIZERS = {
-    "fitted in the pipeline": (TfidfVectorizer(), "breaks"),
-    "counts": (CountVectorizer(), "breaks"),
-    "public idf is none": (TfidfVectorizer(vocabulary=["red"]), "breaks"),
-    "fitted words": (
-        CountVectorizer(vocabulary=CountVectorizer().fit(["a red"]).vocabulary_),
-        "not",
-    ),
-    "fitted before": (FrozenEstimator(TfidfVectorizer().fit(["a red"])), "not"),
-    "listed words": (CountVectorizer(vocabulary=["red"]), None),
-    "hashed words": (HashingVectorizer(), None),
-}
+VECTORIZERS = [
+    (TfidfVectorizer(), "breaks"),
+    (CountVectorizer(), "breaks"),
+    (TfidfVectorizer(vocabulary=["red"]), "breaks"),
+    (CountVectorizer(vocabulary={"red": 0}), "not known"),
+    (FrozenEstimator(TfidfVectorizer().fit(["a red"])), "not known"),
+    (CountVectorizer(vocabulary=["red"]), None),
+    (HashingVectorizer(), None),
+]
 
 
-@pytest.mark.parametrize("name", VECTORIZERS)
-def test_dayone_a_vocabulary_of_private_texts_is_seen(name):
-    step, severity = VECTORIZERS[name]
+@pytest.mark.parametrize(("step", "severity"), VECTORIZERS)
+def test_dayone_a_vocabulary_of_private_texts_is_seen(step, severity):
     found = check_pipeline(make_pipeline(step, DPLogisticRegression()))
-    assert [each.severity.split()[0] for each in found] == [severity] * bool(severity)
+    assert [each.severity for each in found] == [severity] * bool(severity)

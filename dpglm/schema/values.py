@@ -54,21 +54,21 @@ def dtypes(table: Any) -> dict[str, str]:
     if isinstance(table, Mapping):
         return {name: _dtype_of(values) for name, values in table.items()}
     frame = _frame(table._meta if is_dask(table) else table)
-    return {series.name: _dtype_of(series.to_native()) for series in frame.iter_columns()}
+    columns = zip(frame.columns, frame.iter_columns(), strict=True)
+    return {name: _dtype_of(series.to_native()) for name, series in columns}
 
 
 def _dtype_of(values: Any) -> str:
     """Return what one column holds."""
     # For some dtypes narwhals looks at values: give it none.
     series, dtype = _as_series(values[:0]), getattr(values, "dtype", None)
-    if series is None and dtype is None:
-        values = np.asarray(values)
-        dtype = values.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind == "O":
-        types = {type(value) for value in values if not is_missing(value)}
-        kinds = {"flag": bool, "integer": Integral, "real": Real | Decimal, "date": date}
-        kinds = [kind for kind, of in kinds.items() if all(issubclass(t, of) for t in types)]
-        return kinds[0] if kinds and types else "text"
+    is_list = series is None and dtype is None
+    if is_list or (isinstance(dtype, np.dtype) and dtype.kind == "O"):
+        types = [type(v) for v in values if isinstance(v, np.ndarray) or not is_missing(v)]
+        flag = "boolean" if is_list and len(types) == len(values) else "flag"
+        of = {flag: (bool, np.bool_), "integer": Integral, "real": (Real, Decimal), "date": date}
+        found = (kind for kind, own in of.items() if all(issubclass(t, own) for t in {*types}))
+        return next(found, "text") if types else "text"
     if series is None:
         kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
         return kinds.get(dtype.kind, "text")
