@@ -521,9 +521,9 @@ class Momentum(BaseEstimator):
     def displacement(self, n_iter: int) -> float:
         """Return the move of the mean of the last half of the iterates if all gradients are 1."""
         coef = velocity = np.zeros(1)
-        total, weights = 0.0, averaging_weights("tail", n_iter)
+        total, weights, gradient = 0.0, averaging_weights("tail", n_iter), np.ones(1)
         for t in range(n_iter):
-            direction, velocity = self.direction(np.ones(1), velocity, t + 1)
+            direction, velocity = self.direction(gradient, velocity, t + 1)
             coef = coef + direction
             total += weights[t] * float(coef[0])
         return total

@@ -1,6 +1,7 @@
 """Day one: schedules by name, intervals before the budget, plans that answer at once."""
 
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdometer
 from dpglm.datasets import make_census
+from dpglm.exceptions import UtilityWarning
 from dpglm.schedules import NAMES
 from dpglm.schema import load_schema
 from dpglm.workflow import PrivateSearchCV
@@ -106,3 +108,43 @@ def test_the_page_has_the_names_of_the_registry():
     for parameter, named in NAMES.items():
         short_name = parameter.removesuffix("_schedule")
         assert {name for name, where in rows if short_name in where} == {*named}
+
+
+# --- Plans that answer at once ---
+
+EXTREMES = {
+    "tiny rate": {"sampling_rate": 1e-6},
+    "small rate": {"sampling_rate": 1e-4, "preconditioner": None},
+    "rate near 1": {"sampling_rate": 1 - 1e-12},
+    "rate and shape": {"sampling_rate": 1e-3, "noise_schedule": "polynomial", "max_iter": 4},
+    "tiny epsilon": {"epsilon": 1e-300},
+    "many iterations": {"max_iter": 10**6},
+    "budget": {"max_iter": "budget", "noise_multiplier": 1e4},
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+@pytest.mark.parametrize("n_samples", [10_000, 10**12])
+def test_extreme_plans_are_fast_or_refused(name, n_samples):
+    start = time.process_time()
+    try:
+        plan = DPLogisticRegression(**EXTREMES[name]).plan(n_samples, 20, 1000)
+        assert 0.99 < plan.ledger.epsilon() <= 1.0
+    except ValueError as refusal:
+        assert re.search("epsilon=1e-300|100,000", str(refusal))
+    assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize("Model", ESTIMATORS)
+def test_fits_whose_noise_hides_everything_say_so(Model):
+    """From public numbers, where no second moment shows it: without one, and in small batches."""
+    plain = {"preconditioner": None, "classes": [0, 1], "max_iter": 3}
+    cases = [Model(**plain, epsilon=1e-2)]
+    if "sampling_rate" in cases[0].get_params():
+        cases += [Model(**plain | {"preconditioner": "diagonal"}, sampling_rate=0.01)]
+    for model in cases:
+        with pytest.warns(UtilityWarning, match="noise to learn.*n mu =.*epsilon") as found:
+            model.fit(X, Y)
+        assert found[0].filename == __file__
+        assert "n mu = " in str(model.plan(*X.shape))
+    assert not Model(**plain, epsilon=1e4).plan(*X.shape).warning_message

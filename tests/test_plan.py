@@ -131,7 +131,7 @@ def test_a_run_on_batches_is_as_long_as_an_accountant_finds(rate, z, clip):
         ({"noise_multiplier": None}, "give max_iter='budget' and a noise_multiplier, or neither"),
         ({"noise_multiplier": 0.0}, "noise_multiplier=0.0 must be a number above 0"),
         ({"noise_multiplier": 3.0}, "is too small for one iteration"),
-        ({"noise_multiplier": 1e6}, "more than 10,000,000 iterations"),
+        ({"noise_multiplier": 1e6}, "more than 100,000 iterations"),
         ({"epsilon": math.inf}, "needs a finite epsilon"),
         ({"clip_schedule": math.inf}, "gave inf in iteration 1"),
         (
@@ -221,7 +221,7 @@ def test_the_plan_cannot_be_changed():
     [
         *(({"clip_schedule": Constant(x)}, "clip_schedule=.* rescale") for x in (1e-200, 1e200)),
         *(({"n_iter": n}, "max_iter=") for n in (0, -1, 2.0, True, "5")),
-        ({"n_iter": 10**9}, "above 10,000,000: the plan lists every iteration"),
+        ({"n_iter": 10**9}, "above 100,000: the plan lists every iteration"),
         ({"noise_schedule": ExponentialDecay(1.0, 1e30), "n_iter": 10}, "too many orders of magn"),
         ({"noise_schedule": ExponentialDecay(1.0, 0.99), "n_iter": 5000}, "too many orders of m"),
     ],

@@ -6,7 +6,9 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
+from dp_accounting import NeighboringRelation
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from problems import loss_for, nulled, problem
 from scipy import sparse
 from scipy.stats import binom, chi2, chisquare, norm
@@ -313,3 +315,21 @@ def test_other_batches_are_refused_in_words(changes, message):
     for rate in (0.2, 1.0):
         with pytest.raises(ValueError, match=message):
             DPLinearSVM(**{**FIXED, **changes}, sampling_rate=rate).plan(100, 3)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "poisson_replace_one", "without_replacement"])
+@pytest.mark.parametrize("q", [1e-9, 1e-6, 0.01, 0.5, 1 - 1e-9, 1.0])
+def test_the_distribution_of_a_batch_is_that_of_dp_accounting(q, sampling):
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    if sampling != "poisson":
+        relation = NeighboringRelation.REPLACE_ONE
+    for z in (0.05, 0.3, 1.0, 40.0):
+        event = SampledGaussianEvent(q, z, sampling)
+        interval = max(event.loss_reach / 300, 1e-6)
+        found, expected = loss_distribution(event, interval), from_gaussian_mechanism(
+            event.std, value_discretization_interval=interval, sampling_prob=q,
+            neighboring_relation=relation,
+        )  # fmt: skip
+        for epsilon in (0.0, 1e-6, 0.1, 1.0, 30.0):
+            delta = expected.get_delta_for_epsilon(epsilon)
+            assert found.get_delta_for_epsilon(epsilon) == pytest.approx(delta, rel=1e-9, abs=1e-14)

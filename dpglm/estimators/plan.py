@@ -46,7 +46,8 @@ from dpglm.schedules import (
 )
 from dpglm.schema.values import composed
 
-_MOST_ITERATIONS = 10_000_000
+# A plan lists every iteration.
+MOST_ITERATIONS = 100_000
 # Of the logistic loss, at a score of zero.
 LOGISTIC_SLOPE = 0.5
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
@@ -132,8 +133,11 @@ class Plan:
     @property
     def warning_message(self) -> str:
         """What public numbers say against a fit: a budget too small, or very many columns."""
-        small = budget_too_small(self.n_mu, self.metadata.n_features)
-        return small * (self.sampling_rate == 1) or self._too_wide
+        return self._too_small or self._too_wide
+
+    @property
+    def _too_small(self) -> str:
+        return budget_too_small(self.n_mu, self.metadata.n_features)
 
     @property
     def _too_wide(self) -> str:
@@ -152,6 +156,11 @@ class Plan:
         warn_of_delta(self.budget, self.metadata.n_samples, stacklevel + 1)
         if self._too_wide:
             warnings.warn(self._too_wide, UtilityWarning, stacklevel=stacklevel)
+        # A release of all records before the gradients tells more of them.
+        shown = self.first and self.sampling_rate == 1
+        if not shown and hasattr(self, "clip_schedule") and self._too_small:
+            text = f"This fit has probably too much noise to learn. {self._too_small}"
+            warnings.warn(text, UtilityWarning, stacklevel=stacklevel)
 
     def in_whitened_space(self, effective_dimension: float) -> Any:
         """Return the plan of the gradients, after the release of a second moment.
@@ -292,6 +301,10 @@ def planned_clip(
     clip_schedule: Schedule, n_iter: int, metadata: PublicMetadata, *, infinite: bool
 ) -> np.ndarray:
     """Return the clipping norms of a schedule (n_iter,), possibly infinite without noise."""
+    if n_iter > MOST_ITERATIONS:
+        raise ValueError(
+            f"max_iter={n_iter!r} is above {MOST_ITERATIONS:,}: the plan lists every iteration."
+        )
     clip = schedule_values(
         clip_schedule, n_iter, metadata, parameter="clip_schedule", allow_inf=infinite
     )
@@ -377,6 +390,21 @@ class PrivacyPlan(Plan):
     def n_iter(self) -> int:
         """Number of iterations."""
         return len(self.clip)
+
+    @property
+    def _too_small(self) -> str:
+        """A warning if budget or batches are too small for the columns, or an empty string."""
+        if self.sampling_rate == 1 or not self.noise_multiplier.any():
+            return super()._too_small
+        # What all records would need for as much noise.
+        mu = math.sqrt(np.sum(self.noise_multiplier**-2.0)) / self.budget.sensitivity(1.0)
+        size, d = self.metadata.expected_batch_size, self.metadata.n_features
+        if not budget_too_small(size * mu, d):
+            return ""
+        return (
+            f"Batches of {size:.3g} records are too small: n mu = {size * mu:.2g} for {d} columns. "
+            "Use a larger sampling_rate or epsilon, more records or fewer columns."
+        )
 
     @property
     def sensitivity(self) -> np.ndarray:
@@ -466,10 +494,6 @@ def make_plan(
     """
     longest = isinstance(n_iter, str) and n_iter == "budget"
     n_iter = 1 if longest else check_whole("max_iter", n_iter)
-    if n_iter > _MOST_ITERATIONS:
-        raise ValueError(
-            f"max_iter={n_iter!r} is above {_MOST_ITERATIONS:,}: the plan lists every iteration."
-        )
     check_sampling_rate(metadata.sampling_rate)
     sampling = "poisson"
     if metadata.sampling_rate < 1 or batches != "poisson":
@@ -575,9 +599,9 @@ def _longest_n_iter(
     given = f"noise_multiplier={noise_multiplier:g} with max_iter='budget'"
 
     def gradients(n_iter: int) -> list[tuple[Event, int]]:
-        if n_iter > _MOST_ITERATIONS:
+        if n_iter > MOST_ITERATIONS:
             raise ValueError(
-                f"{given} makes more than {_MOST_ITERATIONS:,} iterations; lower noise_multiplier."
+                f"{given} makes more than {MOST_ITERATIONS:,} iterations; lower noise_multiplier."
             )
         clip = planned_clip(clip_schedule, n_iter, metadata, infinite=False)
         known = replace(metadata, clip=clip)

@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm.audit import audit_estimator, audit_table
+from dpglm.estimators.plan import MOST_ITERATIONS
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger
@@ -35,7 +36,7 @@ from dpglm.study import PrivacyReport, compare, methods, plot
 from dpglm.study.comparison import ComparisonResults, encoded, one_line
 from dpglm.study.methods import AUDITED, DATASETS, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
-from dpglm.study.planning import MOST_ITERATIONS, plan_as_asked
+from dpglm.study.planning import plan_as_asked
 from dpglm.study.privacy_report import fit_rows
 from dpglm.study.report import html_report
 from dpglm.tables import text_table

@@ -18,7 +18,7 @@ from dpglm.calculator import (
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.debiasing import most_columns
-from dpglm.estimators.plan import PrivacyPlan, total_fraction
+from dpglm.estimators.plan import MOST_ITERATIONS, PrivacyPlan, total_fraction
 from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
@@ -26,8 +26,6 @@ from dpglm.schema import Schema
 from dpglm.study.methods import METHODS
 from dpglm.tables import text_table
 
-# A plan lists every iteration.
-MOST_ITERATIONS = 100_000
 _WIDTH = 96
 _WHITENED_UNITS = (
     "; clip and noise are in units of the square root of the effective dimension, which the second "
