@@ -250,17 +250,12 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         coef = np.zeros((space.n_columns, space.n_outputs))
         penalised = np.ones_like(coef)
         penalised[-1] -= space.fit_intercept
+        strength = metadata.n_samples * metadata.mean_weight * metadata.alpha * penalised
         signs = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
         for t, mutation in enumerate(plan.mutation):
             # 1) Each coefficient raised, and lowered, and what that adds to the penalty.
             change = signs * mutation
-            penalty = (
-                metadata.expected_batch_size
-                * metadata.alpha
-                * penalised
-                * (coef + change / 2)
-                * change
-            )
+            penalty = strength * (coef + change / 2) * change
             # 2) Choose one privately, by its total loss.
             chosen = vault.choose_mutation(t, coef, penalty, plan)
             # 3) It is the only parent of the next generation.

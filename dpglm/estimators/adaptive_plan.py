@@ -129,10 +129,6 @@ class AdaptivePlan(Plan):
             return admits(cost, self.selection_cost)
         return self.step_shrink < 1 and max_step > self.max_step * _SMALLEST_GRID
 
-    def weighed(self, **known: float) -> "AdaptivePlan":
-        """Return the plan of what follows the count of labels, with its clipping norms."""
-        return self._renewed(1.0, **known)
-
     @cached_property
     def _steps(self) -> np.ndarray:
         """The public steps, of shape (n_iter,)."""

@@ -169,19 +169,14 @@ class Plan:
         dimension d (Dong, Roth & Su 2022, Theorem 4). Noise multipliers and costs do not change.
         """
         unit = math.sqrt(effective_dimension)
-        return self._renewed(unit, effective_dimension=effective_dimension)
+        return self.renewed(unit, effective_dimension=effective_dimension)
 
-    def weighed(self, **known: float) -> Any:
-        """Return the plan of what follows the count of labels, for its mean weight and penalty."""
-        return replace(self, metadata=replace(self.metadata, **known))
-
-    def _renewed(self, unit: float, **known: float) -> Any:
+    def renewed(self, unit: float, **known: float) -> Any:
         """Return the plan for more metadata, with clipping norms in this unit."""
-        metadata, n_iter = (
-            replace(self.metadata, **known, clip=None, noise_std=None),
-            len(self.clip),
-        )
-        infinite = metadata.mu == math.inf
+        metadata, infinite = replace(self.metadata, **known), self.metadata.mu == math.inf
+        if not hasattr(self, "clip_schedule"):
+            return replace(self, metadata=metadata)
+        metadata, n_iter = replace(metadata, clip=None, noise_std=None), len(self.clip)
         clip = unit * planned_clip(self.clip_schedule, n_iter, metadata, infinite=infinite)
         return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
 
@@ -216,12 +211,10 @@ def plan_with_weights(
     needed = estimator._counts_weights
     if not (isinstance(given, str) if needed is None else needed):
         return estimator._plan(budget, metadata)
-    scores, target = np.zeros((1, metadata.n_outputs)), np.ones(1, dtype=int)
-    at_zero = estimator._loss(max(2, metadata.n_outputs)).derivative(
-        scores[:, 0] if metadata.n_outputs == 1 else scores, target
-    )
-    slope = float(np.linalg.norm(at_zero)) / LOGISTIC_SLOPE
-    metadata = replace(metadata, count_fraction=COUNT_FRACTION, slope=slope)
+    scores = np.zeros((1, metadata.n_outputs)[: 1 + (metadata.n_outputs > 1)])
+    loss = estimator._loss(max(2, metadata.n_outputs))
+    slope = float(np.linalg.norm(loss.derivative(scores, np.ones(1, dtype=int))))
+    metadata = replace(metadata, count_fraction=COUNT_FRACTION, slope=slope / LOGISTIC_SLOPE)
     plan = estimator._plan(budget, metadata)
     if plan.counts:
         return plan
@@ -247,17 +240,16 @@ def weigh(vault: Any, plan: Any, class_weight: Any, classes: np.ndarray) -> Any:
     if plan.counts:
         noisy = vault.label_counts(plan.counts[0].noise_multiplier)
         least = max(LEAST_COUNT_NOISE * vault.log[-1].noise_scale, 2.0**-20)
-        counts = np.clip(noisy, least, max(least, metadata.n_samples))
+        counts = np.maximum(noisy, least)
     weights = resolved_class_weight(class_weight, classes, counts)
     largest = weights.max()
     vault.weigh_classes(weights / largest)
     if counts is None:
         return plan
-    mean = min(1.0, float(counts @ weights) / largest / metadata.n_samples)
-    alpha = metadata.alpha / mean
+    mean = min(1.0, float(counts @ weights / largest) / metadata.n_samples)
     # The largest weight of a dict was known before.
-    alpha = alpha / largest if isinstance(class_weight, str) else alpha
-    return plan.weighed(mean_weight=mean, alpha=float(alpha))
+    divisor = mean * (float(largest) if isinstance(class_weight, str) else 1.0)
+    return plan.renewed(1.0, mean_weight=mean, alpha=metadata.alpha / divisor)
 
 
 def resolved_class_weight(
@@ -274,8 +266,7 @@ def resolved_class_weight(
         return np.ones(2 if classes is None else len(classes))
     if not isinstance(class_weight, Mapping):
         raise ValueError(
-            f"class_weight={class_weight!r} must be None, 'balanced', or a dict from label to "
-            "weight."
+            f"class_weight={class_weight!r} must be None, 'balanced', or a dict of label to weight."
         )
     listed = list(class_weight) if classes is None else classes.tolist()
     known = dict.fromkeys(map(composed, listed))
@@ -411,12 +402,9 @@ class PrivacyPlan(Plan):
         """L2 sensitivity of the sum of clipped gradients of each iteration."""
         return self.budget.sensitivity(self.clip)
 
-    def weighed(self, **known: float) -> "PrivacyPlan":
-        return self._renewed(1.0, **known)
-
-    def _renewed(self, unit: float, **known: float) -> "PrivacyPlan":
+    def renewed(self, unit: float, **known: float) -> "PrivacyPlan":
         # Noise and steps follow from the clipping norms.
-        plan = super()._renewed(unit, **known)
+        plan = super().renewed(unit, **known)
         noise_std = _noise_std(self.noise_multiplier, plan.sensitivity)
         metadata = replace(plan.metadata, noise_std=noise_std)
         step = schedule_values(self.step_schedule, self.n_iter, metadata, parameter="step_schedule")

@@ -119,7 +119,7 @@ def coefficient_noise(model: Any) -> np.ndarray | None:
     if not {"noise_std", "step", "n_summed"} <= vars(trace or model).keys():
         return None
     noise, n_iter = np.array(trace.noise_std) / trace.n_summed, len(trace.step)
-    n_records = round(trace.n_summed / model.sampling_rate)
+    n_records = max(1, round(trace.n_summed / model.sampling_rate))
     plan = model.plan(n_records, model.n_features_in_, len(model.classes_))
     if plan.n_iter != n_iter or not noise.any():
         return None
