@@ -58,10 +58,12 @@ class PublicMetadata:
     whitened : bool, default=False
         Whether a preconditioner gives rows a mean square of about 1 in each direction. The loss,
         penalty included, is then no more curved than ``curvature``, or 1 if this is larger.
-    count_fraction, mean_weight, slope : float, default=0.0, 1.0 and 1.0
-        With weights: fraction of the budget mu^2 for a count of labels; the mean weight of a
-        record, over the largest, that follows from it; and the slope of the loss at zero
-        coefficients over that of the logistic loss.
+    count_fraction : float, default=0.0
+        With weights: fraction of the budget mu^2 for a count of labels.
+    mean_weight, mean_row_weight : float, default=1.0
+        Mean weight of a record over the largest, by this count, and without weights of classes.
+    slope : float, default=1.0
+        With weights: slope of the loss at zero coefficients, over that of the logistic loss.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class PublicMetadata:
     whitened: bool = False
     count_fraction: float = 0.0
     mean_weight: float = 1.0
+    mean_row_weight: float = 1.0
     slope: float = 1.0
 
     @property

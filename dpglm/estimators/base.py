@@ -195,7 +195,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                     on_step, finish = self._reports(*told)
                 training = True
                 if self.class_weight is not None or plan.counts:
-                    plan = weigh(vault, plan, self.class_weight, data.classes)
+                    plan = weigh(vault, plan, self.class_weight, data)
                 trace = self._train(vault, plan, on_step)
                 vault.check_unbroken()
                 # 6) Set what follows from the releases.

@@ -230,7 +230,7 @@ def plan_with_weights(
     return replace(plan, budget=budget, counts=(count,), ledger=replace(plan.ledger, events=events))
 
 
-def weigh(vault: Any, plan: Any, class_weight: Any, classes: np.ndarray) -> Any:
+def weigh(vault: Any, plan: Any, class_weight: Any, data: Any) -> Any:
     """Give the classes their weights, over the largest, and return the plan for them.
 
     A plan may have a count of labels, which is released first. A class then counts as twice its
@@ -241,15 +241,20 @@ def weigh(vault: Any, plan: Any, class_weight: Any, classes: np.ndarray) -> Any:
         noisy = vault.label_counts(plan.counts[0].noise_multiplier)
         least = max(LEAST_COUNT_NOISE * vault.log[-1].noise_scale, 2.0**-20)
         counts = np.maximum(noisy, least)
-    weights = resolved_class_weight(class_weight, classes, counts)
+    weights = resolved_class_weight(class_weight, data.classes, counts)
     largest = weights.max()
     vault.weigh_classes(weights / largest)
     if counts is None:
         return plan
-    mean = min(1.0, float(counts @ weights / largest) / metadata.n_samples)
+    mean, of_rows = np.minimum(
+        1.0, [counts @ weights / largest, counts.sum()] / np.float64(metadata.n_samples)
+    ).tolist()
     # The largest weight of a dict was known before.
     divisor = mean * (float(largest) if isinstance(class_weight, str) else 1.0)
-    return plan.renewed(1.0, mean_weight=mean, alpha=metadata.alpha / divisor)
+    known = {"mean_weight": mean, "alpha": metadata.alpha / divisor}
+    if "row_weights" in data.options:
+        known["mean_row_weight"] = of_rows
+    return plan.renewed(1.0, **known)
 
 
 def resolved_class_weight(

@@ -156,7 +156,9 @@ def whiten(
         vault.change_basis(center)
     # 2) The second moment of clipped rows.
     noise_multiplier, diagonal = second_moment.noise_multiplier, preconditioner.diagonal
-    noisy = vault.second_moment(row_clipping_norm, noise_multiplier, diagonal=diagonal)
+    # Rows times the roots of their weights, clipped as if the weights were one on average.
+    norm, n = row_clipping_norm * math.sqrt(metadata.mean_row_weight), n * metadata.mean_row_weight
+    noisy = vault.second_moment(norm, noise_multiplier, diagonal=diagonal)
     noise_std = vault.log[-1].noise_scale
     moment, noise = preconditioner.moment(noisy, space.n_columns) / n, noise_std / n
     kept = unclipped_part(moment, noise) if intercept else 1.0
