@@ -28,7 +28,7 @@ DATA = Path(__file__).parent / "data"
 REPRODUCTIONS = Path(__file__).parent.parent / "examples" / "reproduce"
 # Of baselines the daily run has the fits, audits and leak hunt that all estimators go through.
 SELDOM = ["baselines", "perturbation", "privgene", "sgd_baselines",
-          "proactive", "reproduce", "utility_graph"]  # fmt: skip
+          "reproduce", "utility_graph"]  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,8 +3,6 @@
 Each is fitted as it was published, or `corrected`.
 """
 
-import math
-
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
@@ -45,22 +43,6 @@ class _OneFeature(_Published):
         return np.random.default_rng()
 
 
-class ObjectivePerturbationOfDiffprivlib(_OneFeature):
-    """diffprivlib 0.6.6: objective perturbation, with the curvature R/4 in place of R^2/4.
-
-    That is the curvature of Chaudhuri, Monteleoni & Sarwate (2011).
-    """
-
-    def _noise(self, rng):
-        curvature = self.data_norm ** (2 if self.corrected else 1) / 4
-        left = self.epsilon - 2 * math.log(1 + curvature / (0.5 * self.alpha))
-        extra = 0.0
-        if left <= 0:
-            extra = curvature / math.expm1(self.epsilon / 4) - 0.5 * self.alpha
-            left = self.epsilon / 2
-        return rng.laplace(scale=2 * self.data_norm / left), self.alpha + extra, 0.0
-
-
 class OutputPerturbationOfUnitLipschitz(_OneFeature):
     """Output perturbation with L = 1, whatever the norm of the rows."""
 
@@ -76,27 +58,3 @@ class SeedOfOneByte(OutputPerturbationOfUnitLipschitz):
     def _generator(self):
         fresh = np.random.default_rng()
         return fresh if self.corrected else np.random.default_rng(int(fresh.integers(256)))
-
-
-class NoisyMinOfDPAGD(_Published):
-    """DP-AGD, ``common/noisy_max.py``: exponential noise is added to losses, not subtracted.
-
-    One choice among 21 weights of a constant, by their clipped losses; ``coef_`` is the choice.
-    """
-
-    def __init__(self, epsilon=0.5, delta=0.0, clip=3.0, corrected=False):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.clip = clip
-        self.corrected = corrected
-
-    def fit(self, X, y):
-        # One record's losses at 21 candidates: the same but for one candidate, or all zero.
-        losses = np.zeros(21)
-        losses[1:] = self.clip * (X[0] != 0).any()
-        noise = np.random.default_rng().exponential(self.clip / self.epsilon, size=21)
-        noisy = losses - noise if self.corrected else losses + noise
-        # A tiny number that is different every time, as coefficients without ties would be.
-        own = 1e-9 * np.random.default_rng().random()
-        self.coef_ = np.array([[float(np.argmin(noisy) == 0) + own]])
-        return self

@@ -7,7 +7,6 @@ did. The power of each audit is measured, and printed, by
 """
 
 import math
-import zlib
 from functools import partial
 
 import numpy as np
@@ -37,32 +36,6 @@ CLAIMED = [bug for bug in BUGS if bug.claim]
 
 def named(bug):
     return bug.name
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        DPLogisticRegression(**SETTING, clip_schedule=0.1),
-        DPLinearSVM(**SETTING),
-        DPLogisticRegression(**SETTING, neighboring_relation="replace_one"),
-        DPLogisticRegression(**SETTING, neighboring_relation="replace_one", classes=[0, 1, 2]),
-        DPLogisticRegression(
-            **SETTING, neighboring_relation="add_or_remove_one", n_samples_estimate=400
-        ),
-        DPLogisticRegression(**SETTING, momentum="heavy_ball", averaging="tail"),
-        DPLogisticRegression(**SETTING, momentum="bias_corrected", clip_schedule="decaying"),
-        DPLogisticRegression(**SETTING, noise_schedule="exponential", averaging="uniform"),
-        DPLogisticRegression(**SETTING, step_schedule="inverse_time", alpha=0.1),
-        DPLinearSVM(**SETTING, classes=list("abcd"), class_weight={"a": 0.5, "b": 3.0}),
-    ],
-    ids=str,
-)
-def test_the_estimators_pass(estimator):
-    seed = zlib.crc32(str(estimator).encode())
-    scores = canary_scores(estimator, n_canaries=1000, container="sparse", random_state=seed)
-    result = audit_scores(scores)
-    assert result.passed, result.violations
-    assert result.shift > 0.3, "the canaries must show"
 
 
 @pytest.mark.parametrize("container", ["dense", "sparse", "blocks"])
@@ -145,21 +118,14 @@ def pair(estimator, row_norm, n_fits):
 
 
 PUBLISHED = {
-    "R/4 for the curvature": (
-        published_systems.ObjectivePerturbationOfDiffprivlib, {"data_norm": 1000.0}, 3500,
-    ),
     "L = 1": (
         published_systems.OutputPerturbationOfUnitLipschitz, {"data_norm": 32.0, "alpha": 1e4}, 600,
     ),
     "a seed of one byte": (published_systems.SeedOfOneByte, {"data_norm": 1.0}, 300),
-    "noisy minimum of the wrong sign": (published_systems.NoisyMinOfDPAGD, {}, 2000),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * n.startswith(("R/4", "noisy"))) for n in PUBLISHED],
-)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_published_programs_are_reported_as_violating_their_claims(name):
     Published, parameters, n_fits = PUBLISHED[name]
     row_norm = parameters.get("data_norm", 1.0)

@@ -111,16 +111,6 @@ def test_draws_have_their_own_law_and_not_that_of_the_published_code(
     assert max(p.values()) < FALSE_ALARM, "a test that accepts another law is too weak"
 
 
-def test_that_test_rejects_the_published_code(vectors):
-    """It takes the least of losses PLUS exponential noise, where the noise should be subtracted."""
-    row = vectors("selection", "selection_probabilities")[0]
-    rng = np.random.default_rng(0)
-    noisy = np.array(row["utilities"]) - rng.exponential(row["scale"], (N_DRAWS, 4))
-    p = p_values(row, np.bincount(noisy.argmax(axis=1), minlength=4))
-    assert p.pop("INVALID_published_code") > FALSE_ALARM
-    assert max(p.values()) < FALSE_ALARM
-
-
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 20.0])
 def test_neighbouring_scores_keep_log_ratios_within_epsilon(epsilon):
     """Whatever the scores, far ones with the least weight included."""

@@ -89,21 +89,22 @@ def claims_about_the_program(report: Report, rng: np.random.Generator, quick: bo
             f"with {n_candidates} steps at epsilon {epsilon:g} the privacy loss is {added:.2f} "
             f"simulated, {(n_candidates - 1) * epsilon:g} exactly",
             f"{subtracted:.1f} with the sign corrected (test_selection.py: "
-            "test_that_test_rejects_the_published_code)",
+            "test_draws_have_their_own_law_and_not_that_of_the_published_code)",
         ),
         (
             "objective perturbation",
             "normalises rows before the ones are appended (norm √2, taken for 1), and leaves the "
             "intercept without penalty",
             "the column of ones counts in the bound, and every coefficient is penalised "
-            "(test_perturbation.py: test_a_planted_bug_is_caught_by_the_exact_densities)",
+            "(test_perturbation.py: "
+            "test_the_claim_bounds_the_exact_densities_and_is_nearly_reached)",
         ),
         (
             "output perturbation",
             "takes the Lipschitz constant for 1, and rows have norm 3; is fitted to all rows, "
             "those of the test fold included",
             "rows are shortened to a public bound; fitted to the training folds "
-            "(test_perturbation.py: test_a_planted_bug_is_caught_by_the_shift)",
+            "(test_perturbation.py: test_the_claim_bounds_the_shift_and_is_nearly_reached)",
         ),
         (
             "SGD-MA",
