@@ -56,11 +56,8 @@ class SchemaEncoder(_RowEncoder):
     Notes
     -----
     Columns with an order come first (numbers, booleans, dates, ordinals), then a block for each
-    category, then one for each free-text column. Within these, the order is that of the schema.
-
-    Encoded rows carry the public bound on their norms, `Schema.max_row_norm`, to the estimator of
-    the same pipeline. Arrays, CSR matrices and data frames of pandas and Dask carry it, and rows
-    picked from them, as in cross-validation.
+    category, then one for each free-text column; within these, as in the schema. Encoded rows, and
+    rows picked from them, carry `Schema.max_row_norm` to the estimator of the same pipeline.
 
     Examples
     --------
@@ -79,13 +76,7 @@ class SchemaEncoder(_RowEncoder):
     sparse_output: bool = False
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check that X has the columns of the schema; its rows are not read.
-
-        Raises
-        ------
-        ValueError
-            If a column is missing, or the schema is a draft.
-        """
+        """Check that X has the columns of the schema, which is no draft; rows are not read."""
         self.schema.check_filled_in()
         names = self.schema.feature_names
         check_names(X, names)

@@ -73,15 +73,7 @@ class Schema:
     piecewise-linear term (:meth:`additive`). A category has at most one 1, and free text has norm
     at most 1. The row norm is at most :meth:`max_row_norm`, whatever the rows hold.
 
-    The JSON form is one object::
-
-        {"version": 1, "name": "...", "source": "...",
-         "columns": [{"name": "age", "lower": 17, "upper": 90},
-                     {"name": "sex", "categories": ["Female", "Male"]}],
-         "target": {"name": "income", "labels": ["<=50K", ">50K"]}}
-
-    Columns of other kinds say so (``"kind": "date"``, and boolean, ordinal, text), and policies
-    are further fields. :meth:`draft` writes one to be filled in.
+    :meth:`draft` begins one, and its JSON or YAML form has the choices of each field.
 
     Examples
     --------
@@ -172,7 +164,6 @@ class Schema:
     def additive(self, n_segments: int | None = None) -> Self:
         """Return the schema with the number of segments set for each number and date.
 
-        A model of piecewise-linear terms is additive in the columns, and usually more accurate.
         Edges follow from public facts alone, at no cost. A column that has ``n_segments`` keeps it.
 
         Parameters
@@ -225,11 +216,9 @@ class Schema:
         """Return a schema to be filled in, from the names and dtypes of a table alone.
 
         Lists and objects have no dtype, and the types of their values are read. A dtype may follow
-        from values: one gap turns whole numbers of a CSV file into floats. Compare kinds with the
-        data dictionary before you publish a draft. ``"FILL IN"`` marks what only a person can know.
-        The schema cannot be used until it is replaced in the text of :meth:`to_json` or
-        :meth:`to_yaml`, which has the choices of each field and asks about names that look like
-        those of codes.
+        from values: compare kinds with the data dictionary before you publish a draft. It cannot be
+        used until a person has replaced ``"FILL IN"`` in the text of :meth:`to_json` or
+        :meth:`to_yaml`, whose comments list the choices and ask about names like those of codes.
 
         Parameters
         ----------

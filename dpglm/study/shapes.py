@@ -213,10 +213,9 @@ def explain_local(
 
     Notes
     -----
-    Each term is zero on average over the values that the schema allows. These are the listed
-    categories, or 257 values at equal distances from bound to bound, on the scale of the column.
-    The intercept holds the means. The terms of a row are as private as the row. An estimator that
-    clips rows to a bound (some baselines do) scores those otherwise.
+    Each term is zero on average over the listed categories, or over 257 values at equal distances
+    from bound to bound. The intercept holds the means. The terms of a row are as private as the
+    row. An estimator that clips rows to a bound (some baselines do) scores those otherwise.
 
     Examples
     --------

@@ -138,15 +138,13 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     pos_label_ : label
         The class of this probability, ``classes_[1]``.
     privacy_ : PrivacyLedger
-        Cost of `fit`. On records that the estimator was not fitted to, the total of both is the
-        larger of the two. For this you assert that the records are disjoint and that no record
-        decided where another went, as none does in `private_train_test_split`.
+        Cost of `fit`. On records that no fit saw, split as by `private_train_test_split`, the total
+        with that of the estimator is the larger of the two.
 
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the held-out records, by one Gaussian
-    release (`dpglm.workflow.releases.ScoreVault`). Its L2 sensitivity is 1.55, times sqrt(2) under
-    ``"replace_one"``. All else follows from it.
+    release (`ScoreVault`) of L2 sensitivity 1.55, times sqrt(2) under ``"replace_one"``.
 
     Examples
     --------
@@ -220,9 +218,8 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     pos_label_ : label
         The positive class.
     threshold_ : float
-        A probability of this class, or a value of its decision function where the estimator has no
-        probabilities. Its score is not stated: noise that favoured the threshold would
-        favour the score. Score this classifier on other records, with `private_scores`.
+        A probability of this class, or a value of its decision function. Its score is not stated:
+        noise that favoured the threshold would favour it. Use `private_scores` on other records.
     classes_, privacy_
         As in `PrivateCalibratedClassifier`.
 

@@ -218,15 +218,13 @@ def private_scores(
     released once, and all scores follow from them. `ScoreVault` proves each sensitivity. The last
     three of ``scores`` need a histogram of log-odds in 64 bins by label. Its noise nearly
     cancels in sums of bins (Fichtenberger, Henzinger & Upadhyay 2023). Without it all sums may have
-    one draw of noise with delta = 0 (Hardt & Talwar 2010), if public numbers say that it is
-    smaller. Otherwise each has Gaussian noise, with the shares of mu^2 of least weighted error.
+    one draw of noise with delta = 0 (Hardt & Talwar 2010), if that is smaller. Otherwise each has
+    Gaussian noise. Under ``"zero_out"`` a null record counts in the number of records and adds
+    nothing to any sum: in a share it is half right. A row is null if its squared norm overflows
+    after the other steps of a pipeline.
 
-    Under ``"zero_out"`` a record of a score becomes null, as in a fit. It counts in the number of
-    records and adds nothing to any sum, so that in a share it is half right. A row is null if its
-    squared norm overflows after the other steps of a pipeline.
-
-    Intervals are approximate: of Wilson for accuracy, with the variance of Hanley & McNeil (1982)
-    for the AUC. They hold for the population if the records are a random sample that no fit saw.
+    Intervals are those of Wilson for accuracy, and by Hanley & McNeil (1982) for the AUC. They hold
+    for the population if the records are a random sample that no fit saw.
 
     Examples
     --------
