@@ -1,7 +1,110 @@
-"""Tables of strings as text and as HTML; the first row is the head."""
+"""What results print: blocks of text and tables of strings, as text and as HTML."""
 
-from collections.abc import Container, Iterable, Sequence
+import re
+import textwrap
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
+from typing import Any
+
+# A paragraph, facts by name, points of a list, or rows of a table, the first of which is the head;
+# or another result.
+Content = Any
+_WIDTH = 80
+# What begins like a number, or is empty.
+_NUMBER = re.compile(r"[-+>.]* ?\d|nan|inf|$")
+# In the font and the ink of the notebook, light or dark.
+_STYLE = """<style>
+.dpglm {font: 13px/1.45 var(--jp-content-font-family, system-ui, sans-serif); color: inherit}
+.dpglm p, .dpglm ul, .dpglm summary {margin: .3em 0; max-width: 60em}
+.dpglm table {border-collapse: collapse; margin: .4em 0; font-size: inherit; color: inherit}
+.dpglm tr, .dpglm td, .dpglm th {background: none; color: inherit; text-align: left}
+.dpglm td, .dpglm th {padding: .15em 1em .15em 0; border: 0 solid #8886; border-bottom-width: 1px;
+vertical-align: top; white-space: pre-wrap; max-width: 45em; font-variant-numeric: tabular-nums}
+.dpglm .n {text-align: right}
+.dpglm pre {margin: .4em 0; background: none; color: inherit; white-space: pre; overflow-x: auto}
+</style>"""
+
+
+class Printed:
+    """A result that prints as text, and in a notebook as HTML, from the same blocks.
+
+    Subclasses define ``_blocks``, which yields a title, or "", with the contents below it; and
+    ``_details``, the blocks that HTML shows on demand.
+    """
+
+    def _blocks(self) -> Iterable[Sequence[Any]]:
+        raise NotImplementedError(f"{type(self).__name__} must define _blocks.")
+
+    def _details(self) -> Iterable[Sequence[Any]]:
+        return ()
+
+    def lines(self, width: int = _WIDTH) -> Iterator[str]:
+        """Yield the lines of the text; those that can be cut have at most so many characters."""
+        for k, (title, *contents) in enumerate(self._blocks()):
+            if title:
+                yield from ["", title] if k else [title]
+            indent = "  " * bool(title)
+            for content in contents:
+                yield from (indent + line for line in _text_lines(content, width - len(indent)))
+
+    def html(self) -> str:
+        """Return the blocks as HTML, without a style."""
+        shown = [_html_block(*block) for block in self._blocks()]
+        for title, *contents in self._details():
+            summary = f"<summary>{escape(title)}</summary>"
+            shown.append(f"<details>{summary}{_html_block('', *contents)}</details>")
+        return "".join(shown)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return f'{_STYLE}<div class="dpglm">{self.html()}</div>'
+
+
+def preformatted(text: str) -> str:
+    """Return text of fixed width as HTML."""
+    return f'{_STYLE}<div class="dpglm"><pre>{escape(text)}</pre></div>'
+
+
+class Page(Printed):
+    """Blocks that belong to no result."""
+
+    def __init__(self, *blocks: Sequence[Any]) -> None:
+        self._shown = blocks
+
+    def _blocks(self) -> Iterable[Sequence[Any]]:
+        return self._shown
+
+
+# Names of files and parameters stay whole.
+_wrapped = partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
+
+
+def _text_lines(content: Content, width: int) -> Iterator[str]:
+    if isinstance(content, Printed):
+        yield from content.lines(width)
+    elif isinstance(content, str):
+        yield from _wrapped(content, width)
+    elif isinstance(content, Mapping):
+        indent = max(map(len, content)) + 2
+        for name, text in content.items():
+            first, *others = _wrapped(text, width - indent) or [""]
+            yield f"{name:<{indent}}{first}".rstrip()
+            yield from (f"{'':<{indent}}{line}" for line in others)
+    elif isinstance(content[0], str):
+        for point in content:
+            yield from _wrapped(f"- {point}", width, subsequent_indent="  ")
+    else:
+        numbers = _number_columns(content)
+        yield from text_table(content, left=set(range(len(content[0]))) - numbers)
+
+
+def _number_columns(rows: Sequence[Sequence[str]]) -> set[int]:
+    """Return which columns of a table hold numbers alone, or nothing."""
+    columns = enumerate(zip(*rows[1:], strict=True))
+    return {k for k, column in columns if all(_NUMBER.match(text) for text in column)}
 
 
 def text_table(
@@ -14,10 +117,34 @@ def text_table(
     return [(" " * gap).join(cells).format(*row).rstrip() for row in rows]
 
 
-def html_table(rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """Return a table as HTML, with all strings escaped."""
+def _html_block(title: str, *contents: Content) -> str:
+    parts = [f"<p><b>{escape(title)}</b></p>"] if title else []
+    for content in contents:
+        if isinstance(content, Printed):
+            parts.append(content.html())
+        elif isinstance(content, str):
+            parts.append(f"<p>{escape(content)}</p>")
+        elif isinstance(content, Mapping):
+            rows = (
+                f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
+                for name, text in content.items()
+            )
+            parts.append(f"<table>{''.join(rows)}</table>")
+        elif isinstance(content[0], str):
+            points = (f"<li>{escape(point)}</li>" for point in content)
+            parts.append(f"<ul>{''.join(points)}</ul>")
+        else:
+            parts.append(html_table(content, numbers=_number_columns(content)))
+    return "".join(parts)
+
+
+def html_table(
+    rows: Iterable[Sequence[str]], caption: str = "", numbers: Container[int] = ()
+) -> str:
+    """Return a table as HTML, with all strings escaped, and a class for columns of numbers."""
     head, *body = rows
-    lines = [_html_row("th", head), *(_html_row("td", row) for row in body)]
+    classes = [" class=n" if k in numbers else "" for k in range(len(head))]
+    lines = [_html_row("th", head, classes), *(_html_row("td", row, classes) for row in body)]
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f"<table>{title}<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table>"
 
@@ -27,5 +154,6 @@ def cell(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
-def _html_row(tag: str, row: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>"
+def _html_row(tag: str, row: Sequence[str], classes: Sequence[str]) -> str:
+    cells = zip(classes, map(escape, row), strict=True)
+    return f"<tr>{''.join(f'<{tag}{kind}>{text}</{tag}>' for kind, text in cells)}</tr>"

@@ -564,7 +564,7 @@ def test_the_schedule_of_clips_is_told_the_effective_dimension():
     assert set(white.clip) == set(white.metadata.clip) == {6.0}
     for name in ("capacity", "gradient_cost", "selection_cost", "first_cost", "ledger"):
         assert getattr(white, name) == getattr(plan, name)
-    assert "a second moment costs" in str(plan)
+    assert "a second moment costs" in plan.statement
 
 
 def test_rounding_in_the_basis_is_paid_for():

@@ -113,7 +113,7 @@ def test_no_trade_off_is_claimed_for_samples():
         ledger.mu()
     with pytest.raises(ValueError, match="rho is undefined"):
         ledger.rho()
-    assert "5 of them from random batches" in str(ledger)
+    assert "5 of them from random batches" in ledger.statement
     assert PrivacyLedger.from_dict(ledger.to_dict()) == ledger
 
 

@@ -307,13 +307,15 @@ def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
     path, figure = tmp_path / "study.jsonl", tmp_path / "study.png"
     odometer = study(path)
     assert main(["odometer", str(path), "--plot", str(figure)]) == 0
-    header, first, second, _, total, left = capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().out
+    total, (header, first, second, left) = out[: out.index("fit ")], out.splitlines()[-4:]
     assert header.split() == ["fit", "time", "label", "part", "estimator", "epsilon", "used"]
-    assert first.split()[2:] == ["pilot", "north", "DPLogisticRegression", "0.5", "0.5"]
-    assert second.split()[2:5] == ["pilot", "-", "-"]
+    assert first.split()[3:] == ["pilot", "north", "DPLogisticRegression", "0.5", "0.5"]
+    assert second.split()[3:6] == ["pilot", "-", "-"]
     assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
     assert odometer.cumulative_epsilon() == [pytest.approx(0.5), odometer.used()]
-    assert total == str(odometer) and "the guarantee is the limit, epsilon=2 " in total
+    assert " ".join(total.split()) == odometer.statement
+    assert "the guarantee is the limit, epsilon=2 " in odometer.statement
     assert left.startswith("One more full-batch fit may have epsilon=1.574 at delta=1e-06.")
     assert figure.read_bytes().startswith(b"\x89PNG")
     display = plot(odometer)

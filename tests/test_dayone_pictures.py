@@ -4,6 +4,7 @@ import copy
 import importlib
 import inspect
 import pickle
+from html import escape
 
 import numpy as np
 import pytest
@@ -15,14 +16,21 @@ import dpglm
 from dpglm import (
     DPLinearSVM,
     DPLogisticRegression,
+    PrivacyOdometer,
     PrivateSearchCV,
     Schema,
+    UtilityWarning,
     baselines,
+    load_schema,
+    make_census,
+    private_scores,
     seeded_noise,
 )
+from dpglm.audit import audit_estimator
 from dpglm.exceptions import NAMES, PARAMETERS
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
-from dpglm.study import ShapeDisplay, plot
+from dpglm.study import PrivacyReport, ShapeDisplay, expected_accuracy, expected_errors, plot
+from dpglm.study.cli import main
 from dpglm.study.shapes import terms_of
 from dpglm.workflow import PrivateCalibratedClassifier
 
@@ -149,3 +157,83 @@ def test_dayone_coefficients_are_drawn_without_const_in_comparable_units():
     widest = np.abs([shown.low[clear], shown.high[clear]]).max()
     assert max(np.abs(axes.get_xlim())) < 1.2 * widest
     assert table.unit.startswith("log-odds per unit")
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    X, y = make_census(400, random_state=0)
+    model = DPLogisticRegression(epsilon=8.0, classes=[0, 1], max_iter=3)
+    search = PrivateSearchCV(model, {"alpha": [0.0, 0.1]}, classes=[0, 1])
+    with PrivacyOdometer(tmp_path_factory.mktemp("o") / "a<b.db", epsilon=20) as odometer:
+        model.fit(X, y)
+    inferred = fitted(PEOPLE.additive(1), inference_fraction=0.5, epsilon=8.0)[-1].inference()
+    theory = {"n_samples": 40_000, "accuracy": 0.85, "n_features": 9, "majority": 0.7}
+    found = {
+        "ledger": model.privacy_,
+        "plan": model.plan(400, 9),
+        "plan of choices": dpglm.DPAGDClassifier().plan(40_000, 9),
+        "plan of a minimiser": baselines.ObjectivePerturbation().plan(400, 9),
+        "plan of batches": DPLinearSVM(sampling_rate=0.5).plan(400, 9),
+        "search": search.plan(4000, 9),
+        "odometer": odometer,
+        "scores": private_scores(model, X, y, epsilon=9.0),
+        "schema": load_schema("census"),
+        "inference": inferred,
+        "estimates": inferred.estimates,
+        "report": PrivacyReport(model),
+        "expected accuracy": expected_accuracy(DPLogisticRegression(), **theory),
+        "expected errors": expected_errors(DPLogisticRegression(inference_fraction=0.5), **theory),
+        "audit": audit_estimator(baselines.MajorityClassifier(epsilon=5.0), n_canaries=200),
+    }
+    return {name: (result, str(result), result._repr_html_()) for name, result in found.items()}
+
+
+# What may be wider than a terminal: tables of Markdown, of coefficients, and lists of categories.
+WIDE = {"report", "inference", "estimates", "schema", "audit"}
+
+
+def test_dayone_what_prints_does_so_in_80_columns_and_in_one_style(printed):
+    styles = set()
+    for name, (_, text, html) in printed.items():
+        assert "object at 0x" not in text and "array(" not in text, name
+        assert name in WIDE or max(map(len, text.splitlines())) <= 80, name
+        style, _, body = html.partition("</style>")
+        styles.add(style)
+        # Legible in light and dark: the ink is that of the notebook.
+        assert "color: inherit" in style and "#fff" not in style and "Times" not in style
+        assert body.startswith('<div class="dpglm">') and "a<b" not in body
+        for tag in ("table", "ul", "details", "div", "tr"):
+            assert body.count(f"<{tag}>") + body.count(f"<{tag} ") == body.count(f"</{tag}>"), name
+    assert len(styles) == 1
+
+
+def test_dayone_a_ledger_prints_its_guarantee_and_a_list_of_assumptions(printed):
+    ledger, text, html = printed["ledger"]
+    assert text.startswith("(epsilon=8, delta=1e-06)-differentially private")
+    assert text.count("\n- ") == 5
+    for assumption in ledger.assumptions:
+        assert assumption in ledger.statement and escape(assumption) in html
+    assert "noise_multiplier" in html and "\n" not in ledger.statement
+    assert repr(ledger) == f"<PrivacyLedger: {ledger.statement}>"
+
+
+def test_dayone_a_plan_prints_what_the_command_prints(printed, capsys):
+    main(["plan", "--epsilon", "8", "--n", "400", "--features", "9", "--n-iter", "3"])
+    plan, text, _ = printed["plan"]
+    assert text in capsys.readouterr().out
+    assert list(plan.to_frame().index) == [1, 2, 3]
+
+
+def test_dayone_scores_print_what_was_asked_for_and_intervals_that_were_cut():
+    X, y = make_census(400, random_state=0)
+    model = DPLogisticRegression(epsilon=8.0, classes=[0, 1], max_iter=3).fit(X, y)
+    with pytest.warns(UtilityWarning, match="The noise of .* is as large as what it is of"):
+        scores = private_scores(model, X, y, epsilon=0.05)
+    matrix, text = scores.confusion_matrix, str(scores)
+    for value, low, high in np.stack([matrix.value, *matrix.noise_interval], -1).reshape(4, 3):
+        whole = np.isclose(value - low, high - value)
+        assert (f"{value:,.0f} ({low:,.0f} to {high:,.0f})" in text) != whole
+    assert "positive class  1" in text and "Calibration curve" in text and "ROC curve" in text
+    asked = private_scores(model, X, y, epsilon=9.0, scores=["calibration_curve", "log_loss"])
+    assert "Calibration curve" in str(asked) and float(asked.log_loss) == asked.log_loss.value
+    assert asked.to_frame().index.tolist() == ["log_loss"]

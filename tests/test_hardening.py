@@ -244,7 +244,7 @@ def test_a_fitted_model_holds_no_data_no_exact_sum_and_no_source_of_noise(
     assert exact_values
     del recorded
     content, text = pickle.dumps(model), repr(model) + model._repr_html_() + repr(model.trace_)
-    text += str(model.privacy_) + caplog.text + "".join(capsys.readouterr())
+    text += model.privacy_.statement + caplog.text + "".join(capsys.readouterr())
     secrets = [v for v in data.ravel().tolist() + exact_values if v * 2**20 != int(v * 2**20)]
     assert len(secrets) >= data.size
     for value in secrets:
@@ -285,7 +285,9 @@ def test_a_seed_is_not_kept():
     with pytest.warns(match="reproducible"), seeded_noise(918_273_645):
         model = clone(ESTIMATORS["full"]).fit(X, Y)
     assert np.array(918_273_645, "<i4").tobytes() not in pickle.dumps(model)
-    assert model.privacy_.seeded and "918273645" not in str(model.privacy_) + repr(model.trace_)
+    assert model.privacy_.seeded and "918273645" not in model.privacy_.statement + repr(
+        model.trace_
+    )
     assert not [x for x in reachable(model) if isinstance(x, np.random.RandomState)]
 
 

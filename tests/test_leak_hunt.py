@@ -138,7 +138,7 @@ def left_behind(estimator, X, y, fail_at=0, tape=Zeros):
         "text": (repr(model), str(model)),
     }  # fmt: skip
     if hasattr(model, "privacy_"):
-        left["ledger"] = (str(model.privacy_), model.privacy_._repr_html_())
+        left["ledger"] = (model.privacy_.statement, model.privacy_._repr_html_())
         left["pickle"] = pickle.dumps(model)
         if hasattr(model.trace_, "to_frame"):
             left["frame"] = model.trace_.to_frame().to_csv()

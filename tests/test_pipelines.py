@@ -399,7 +399,7 @@ def test_a_search_costs_g_k_plus_one_fits_and_has_no_guarantee(tmp_path, search)
         ledger = total_privacy(search, *rows.shape)
     assert cost(ledger) == pytest.approx(total.mu(), rel=1e-9)
     assert not ledger.protects and ledger.epsilon() == math.inf
-    told = str(ledger)
+    told = ledger.statement
     assert told.startswith("No privacy guarantee: the results were released without noise, ")
     alone = float(told.split("alone cost epsilon=")[1].split(" ")[0])
     assert alone == pytest.approx(gdp_epsilon(cost(ledger), DELTA), rel=2e-3)

@@ -82,7 +82,7 @@ def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_
     assert plan.metadata.mu == pytest.approx(
         plan.budget.mu * math.sqrt(1 - defaults.MOMENT_FRACTION)
     )
-    assert "second moment (correlations of features), then 20 iterations" in str(plan)
+    assert "second moment (correlations of features), then 20 iterations" in plan.statement
 
 
 def whitening_of(objective, plan, seed=0):

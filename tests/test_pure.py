@@ -90,7 +90,7 @@ def test_few_pure_releases_cost_the_sum_of_their_epsilons():
     # Many add up as Gaussian releases do, at a delta.
     assert ledger(*[pure] * 300).epsilon() < 10
     assert ledger(*[pure] * 300).epsilon(0.0) == pytest.approx(30.0)
-    assert "implies epsilon=0.2 under replace_one" in str(ledger(pure))
+    assert "implies epsilon=0.2 under replace_one" in ledger(pure).statement
     assert PrivacyLedger.from_dict(both.to_dict()) == both
     assert not ledger(PureEvent(math.inf)).protects
     # Of an epsilon whose square overflows as well.

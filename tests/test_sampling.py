@@ -297,7 +297,7 @@ def test_a_fit_draws_batches_of_the_size_that_it_is_charged_for(monkeypatch):
     model = DPLogisticRegression(sampling_rate=0.15, max_iter=4, epsilon=20.0, **FIXED).fit(X, y)
     ((event, n),) = model.privacy_.events
     assert (sizes, n, event.sampling_rate) == ([10] * 4, 4, 10 / 70)
-    assert "random batches of 10 of 70 records" in str(model.plan(70, 2))
+    assert "random batches of 10 of 70 records" in model.plan(70, 2).statement
     assert model.privacy_.epsilon() <= 20.0
 
 

@@ -586,7 +586,7 @@ def test_labels_are_inferred_declared_and_checked(census):
     X, y = census
     words = np.array(["no", "yes"])[y]
     model = DPLogisticRegression(max_iter=2).fit(ArraySource(X, words, block_rows=BLOCK))
-    assert model.classes_.tolist() == ["no", "yes"] and "inferred" in str(model.privacy_)
+    assert model.classes_.tolist() == ["no", "yes"] and "inferred" in model.privacy_.statement
     three = DPLogisticRegression(max_iter=2, classes=[2, 0, 1]).fit(Blocks(X, y))
     assert three.classes_.tolist() == [0, 1, 2] and three.coef_.shape == (3, X.shape[1])
     with pytest.raises(ValueError, match=r"Block 0 .*label .*, which is not in classes=\[0, 2\]"):

@@ -384,7 +384,7 @@ def fit(name):
         "intercept": [value.hex() for value in intercept.tolist()],
         "n_iter": int(model.n_iter_),
         "ledger": model.privacy_.to_dict(),
-        "plan": str(plan).split("; "),
+        "plan": plan.statement.split("; "),
         "trace": _digests(model.trace_),
         **_debiased(model.trace_),
     }

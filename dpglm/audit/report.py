@@ -23,7 +23,7 @@ from dpglm.audit.designs import (
 from dpglm.audit.statistics import AuditResult, CanaryScores, audit_scores
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
-from dpglm.tables import text_table
+from dpglm.tables import preformatted, text_table
 
 # Each canary has two separate axes in a full second moment.
 _MOST_PAIRS = 250
@@ -73,6 +73,9 @@ class AuditReport:
 
     def __str__(self) -> str:
         return f"{audit_table([self])}\n\n{self.verdict}"
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def audit_estimator(

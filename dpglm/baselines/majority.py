@@ -27,8 +27,9 @@ class CountPlan(Plan):
     noise_multiplier: float
     n_iter: int = 1
 
-    def __str__(self) -> str:
-        return f"one count of {self.metadata.n_samples} records by class: {self.ledger}"
+    @property
+    def _releases(self) -> str:
+        return f"one count of {self.metadata.n_samples} records by class"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -125,8 +125,9 @@ class PerturbationPlan(Plan):
             )
         refuse_slack(self.output, "Raise alpha.")
 
-    def __str__(self) -> str:
-        return f"one minimiser over {self.metadata.n_samples} records: {self.ledger}"
+    @property
+    def _releases(self) -> str:
+        return f"one minimiser over {self.metadata.n_samples} records"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -139,9 +140,10 @@ class DescentOutputPlan(Plan):
     output: GaussianSum
     n_iter: int = 1
 
-    def __str__(self) -> str:
+    @property
+    def _releases(self) -> str:
         steps = f"{self.n_steps} gradient steps over {self.metadata.n_samples} records"
-        return f"the end of {steps}: {self.ledger}"
+        return f"the end of {steps}"
 
 
 class MinimizerVault(Vault):

@@ -136,8 +136,9 @@ class GeneticPlan(Plan):
         total = (terms_of_a_sum(n_samples) + 8) * mutation * self.feature_bound
         return UNIT_ROUNDOFF * n_samples * (term + total)
 
-    def __str__(self) -> str:
-        return f"{self.n_iter} generations over {self.metadata.n_samples} records: {self.ledger}"
+    @property
+    def _releases(self) -> str:
+        return f"{self.n_iter} generations over {self.metadata.n_samples} records"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -14,6 +14,7 @@ from dpglm.estimators.plan import (
     PlannedRelease,
     label_counts_of,
     ledger_of,
+    of_clip,
     planned_clip,
     refuse_all_noise,
 )
@@ -158,7 +159,13 @@ class AdaptivePlan(Plan):
         # A step on the grid.
         return max(1, round(weight * chosen + (1 - weight) * self.n_steps / 2))
 
-    def __str__(self) -> str:
+    @property
+    def first_multiplier(self) -> float:
+        """The noise multiplier of the first gradient."""
+        return self.noise_multiplier(self.gradient_cost)
+
+    @property
+    def _releases(self) -> str:
         first = "a first gradient costs"
         if before := (*self.counts, *self.first):
             costs = [f"a {r.name} costs {self.capacity * r.fraction:.4g}" for r in before]
@@ -166,9 +173,20 @@ class AdaptivePlan(Plan):
         return (
             f"at most {self.n_iter} iterations over {self.metadata.n_samples} records; of "
             f"{self.unit}={self.capacity:.4g} {first} "
-            f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}: "
-            f"{self.ledger} {self.warning_message}"
-        ).rstrip()
+            f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}"
+        )
+
+    def _noise(self) -> dict[str, str]:
+        each = of_clip(self.first_multiplier * self.noise_per_multiplier)
+        return self._first_noise() | {
+            "a gradient, at first": f"noise multiplier {self.first_multiplier:.4g}, "
+            f"clip {self.clip[0]:.4g}",
+            "a choice of a step": f"epsilon {self.selection_epsilon:.4g}",
+            "affords at most": f"{self.n_affordable:,} iterations (max_iter is {self.n_iter:,}); "
+            "each refinement of a gradient, where no step seems to help, leaves fewer",
+            "noise on a mean gradient": f"{each}, as a norm over {self.metadata.n_released:,} "
+            "coordinates",
+        }
 
 
 def make_adaptive_plan(

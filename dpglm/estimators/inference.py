@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema, positive_place
 from dpglm.schema.values import as_listed, check_names, composed, distinct
-from dpglm.tables import html_table, text_table
+from dpglm.tables import Printed, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -36,7 +35,7 @@ _LITTLE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class Estimates:
+class Estimates(Printed):
     """Numbers with standard errors and intervals; NaN where they are suppressed.
 
     Attributes
@@ -134,8 +133,8 @@ class Estimates:
         rows = zip(self.names, *columns.values(), strict=True)
         return [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
 
-    def __str__(self) -> str:
-        return "\n".join([*text_table(self.cells()), *self.footnotes])
+    def _blocks(self) -> Iterable[Any]:
+        return [("", self.cells(), *self.footnotes)]
 
 
 def _text(cell: str | float, column: str) -> str:
@@ -144,7 +143,7 @@ def _text(cell: str | float, column: str) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Summary:
+class Summary(Printed):
     """A table of coefficients, which prints as text, and as HTML in a notebook."""
 
     metadata: Sequence[tuple[str, str]]
@@ -156,13 +155,13 @@ class Summary:
         head = [f"{name + ':':<{width}}{value}" for name, value in self.metadata]
         table = text_table(self.estimates.cells())
         rule = "-" * max(map(len, table))
-        return "\n".join([*head, rule, table[0], rule, *table[1:], rule, *self.notes])
+        notes = [line for note in self.notes for line in textwrap.wrap(note, 96)]
+        return "\n".join([*head, rule, table[0], rule, *table[1:], rule, *notes])
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"{html_table(self.metadata)}{html_table(self.estimates.cells())}{notes}"
+    def _blocks(self) -> Iterable[Any]:
+        return [("", dict(self.metadata), self.estimates.cells(), *self.notes)]
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the table as a DataFrame, which writes LaTeX and others; needs pandas."""
@@ -551,9 +550,18 @@ class InferenceResults:
                 f"column. {curves}const: numbers at their lower bounds, categories at their "
                 "references. (missing) is compared with the same."
             )
-            for note in (units, f"References: {against or 'none'}."):
-                notes += textwrap.wrap(note, 96)
+            notes += [units, f"References: {against or 'none'}."]
         return Summary(metadata, table, notes + table.footnotes)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the parameters as a DataFrame; needs pandas."""
+        return self.estimates.to_frame()
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
 
     def __repr__(self) -> str:
         n_hidden = sum(map(bool, self.suppression_reasons))
@@ -563,7 +571,10 @@ class InferenceResults:
 
 _NOTHING = "the noise is too large for this number of columns that are not rare"
 _RARE_COLUMN = "left out of the model: too rare, or numbers too small (scale them), for this noise"
-_UNSEEN = "below the noise level: columns are collinear, separate the labels, or nearly so"
+_UNSEEN = (
+    "below the noise level: columns are collinear, separate the labels, or curves have too many "
+    "segments for this noise (schema.additive(1) makes lines)"
+)
 
 
 def _effects(column: Column, reference: Any) -> tuple[np.ndarray, list[tuple[str, np.ndarray]]]:

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice, repeat
@@ -14,7 +14,7 @@ import numpy as np
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.defaults import COUNT_FRACTION, LEAST_COUNT_NOISE
 from dpglm.estimators.inputs import LARGEST_WEIGHT
-from dpglm.exceptions import UtilityWarning
+from dpglm.exceptions import UtilityWarning, require
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.calibration import (
     calibrated_multipliers,
@@ -32,10 +32,8 @@ from dpglm.privacy.events import (
     run_lengths,
     sampling_under,
 )
-from dpglm.privacy.gaussian import (
-    gdp_epsilon,
-)
-from dpglm.privacy.ledger import PrivacyLedger, warn_of_delta, warn_of_seed
+from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_epsilon
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up, warn_of_delta, warn_of_seed
 from dpglm.schedules import (
     HeavyBall,
     Momentum,
@@ -45,9 +43,14 @@ from dpglm.schedules import (
     schedule_values,
 )
 from dpglm.schema.values import composed
+from dpglm.tables import Printed
 
 # A plan lists every iteration.
 MOST_ITERATIONS = 100_000
+_WHITENED_UNITS = (
+    "; clip and noise are in units of the square root of the effective dimension, which the second "
+    "moment will show; clip and step are shown for the largest dimension"
+)
 # Of the logistic loss, at a score of zero.
 LOGISTIC_SLOPE = 0.5
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
@@ -89,10 +92,11 @@ def total_fraction(releases: Iterable[PlannedRelease]) -> float:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Plan:
+class Plan(Printed):
     """The releases that a fit may make, and their cost: from public facts, before any data.
 
-    Plans of a descent also have ``clip`` and ``clip_schedule``.
+    Plans of a descent also have ``clip`` and ``clip_schedule``. Subclasses say what they release in
+    ``_releases``, and more in ``_noise``.
     """
 
     metadata: PublicMetadata
@@ -180,8 +184,86 @@ class Plan:
         clip = unit * planned_clip(self.clip_schedule, n_iter, metadata, infinite=infinite)
         return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
 
+    @property
+    def statement(self) -> str:
+        """What is released at which cost, in a sentence."""
+        return f"{self._releases}: {self.ledger.statement} {self.warning_message}".rstrip()
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self}>"
+        return f"<{type(self).__name__}: {self.statement}>"
+
+    def _blocks(self) -> Iterator[Any]:
+        yield "", f"{self._releases[0].upper()}{self._releases[1:]}."
+        yield "BUDGET", self._budget_facts()
+        if facts := self._noise():
+            if self.warning_message:
+                facts.setdefault("WARNING", self.warning_message)
+            if self.sampling_rate == 1:
+                d = self.metadata.n_features
+                signal = f"{self.n_mu / d:.4g} for all d = {d:,} columns"
+                facts["signal per direction, n mu / d"] = signal
+            yield "NOISE", facts
+
+    def _budget_facts(self) -> dict[str, str]:
+        ledger, n_samples = self.ledger, self.metadata.n_samples
+        delta, relation = ledger.reporting_delta, ledger.neighboring_relation
+        facts = {
+            "epsilon": f"{self.budget.epsilon:.6g}",
+            "delta": f"{delta:g} = {delta * n_samples:.2g} / {n_samples:,}",
+            "neighbours": f"{relation}: {NEIGHBORING_RELATIONS[relation].meaning}",
+        }
+        if delta * n_samples > 1:
+            facts["WARNING"] = (
+                "delta exceeds one over the number of records: releasing a record outright at "
+                "random would satisfy it. Lower delta."
+            )
+        if all(event.mu is not None for event, _ in ledger.events):
+            facts["in other units"] = f"mu {ledger.mu():.4g} (GDP), rho {ledger.rho():.4g} (zCDP)"
+        elif all(event.rho is not None for event, _ in ledger.events):
+            facts["in another unit"] = f"rho {ledger.rho():.4g} (zCDP)"
+        if relation != "replace_one":
+            replaced = rounded_up(composed_epsilon(ledger.events, delta, 2))
+            facts["the same run under replace_one"] = f"epsilon {replaced}"
+        # At even odds the best guess is right half of the time, and half of the total variation
+        # more.
+        guess = 50 * (1 + ledger.delta(0.0))
+        facts["in plain words"] = (
+            "who has to tell from the result whether one record was used, at even odds, is right "
+            f"with a probability of {guess:.1f}% at most, instead of 50%"
+        )
+        return facts
+
+    def _noise(self) -> dict[str, str]:
+        """Return the noise of the releases, by what they are."""
+        return {}
+
+    def _first_noise(self) -> dict[str, str]:
+        """Return the noise of the releases before the gradients."""
+        return {
+            f"first, {release.name}": f"{percent(release.fraction)} of the budget, noise "
+            f"multiplier {release.noise_multiplier:.4g}, for {release.purpose}"
+            for release in (*self.counts, *self.first)
+        }
+
+    @property
+    def noise_per_multiplier(self) -> float:
+        """Norm of the noise on the mean gradient over the clip, for a noise multiplier of 1."""
+        size = self.metadata.expected_batch_size
+        return math.sqrt(self.metadata.n_released) * self.budget.sensitivity(1.0) / size
+
+
+def percent(value: float) -> str:
+    """Return a part of one as a percentage of three digits."""
+    return f"{100 * value:.3g}%"
+
+
+def _cost(epsilon: float) -> str:
+    return f"{epsilon:.4f}" if epsilon < 1000 else f"{epsilon:.5g}"
+
+
+def of_clip(value: float) -> str:
+    """Return the size of noise on a mean gradient, next to the clip."""
+    return f"{percent(value)} of the clip" if value < 10 else f"{value:.3g} times the clip"
 
 
 def label_counts_of(mu: float, metadata: PublicMetadata) -> tuple[PlannedRelease, ...]:
@@ -415,7 +497,13 @@ class PrivacyPlan(Plan):
         step = schedule_values(self.step_schedule, self.n_iter, metadata, parameter="step_schedule")
         return replace(plan, metadata=metadata, step=step)
 
-    def __str__(self) -> str:
+    @property
+    def first_multiplier(self) -> float:
+        """The noise multiplier of the first gradient."""
+        return float(self.noise_multiplier[0])
+
+    @property
+    def _releases(self) -> str:
         before = (*self.counts, *self.first)
         names = [f"{r.name} ({r.purpose.removeprefix('the ')})" for r in before]
         first = f"{', '.join(names)}, then " if names else ""
@@ -425,8 +513,56 @@ class PrivacyPlan(Plan):
             size = f"{self.metadata.expected_batch_size:.6g}"
             records = f"random batches of {about}{size} of {records}"
         last = ", then releases for intervals" if self.last else ""
-        iterations = f"{self.n_iter} iterations over {records}"
-        return f"{first}{iterations}{last}: {self.ledger} {self.warning_message}".rstrip()
+        return f"{first}{self.n_iter} iterations over {records}{last}"
+
+    def _noise(self) -> dict[str, str]:
+        facts = self._first_noise()
+        low, high = self.noise_multiplier.min(), self.noise_multiplier.max()
+        multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
+        gradients = f"{self.n_iter:,} gradient{'s' if self.n_iter > 1 else ''}"
+        facts[gradients] = f"noise multiplier {multipliers}, for the descent"
+        each = math.sqrt(np.mean(self.noise_multiplier**2)) * self.noise_per_multiplier
+        facts["noise on a mean gradient"] = (
+            f"{of_clip(each)}, as a norm over {self.metadata.n_released:,} coordinates; "
+            f"{percent(each / math.sqrt(self.n_iter))} on the mean of all iterations"
+        )
+        if self.last:
+            share = f"{percent(total_fraction(self.last))} of the budget"
+            facts["last, for intervals"] = f"{share}, {len(self.last)} releases"
+        if each > math.sqrt(self.n_iter):
+            facts["WARNING"] = (
+                "even the mean of all iterations has more noise than any gradient can be long: "
+                "nothing will be learned. Use more records, a larger epsilon or fewer columns."
+            )
+        if self.sampling_rate < 1:
+            size = self.metadata.expected_batch_size
+            spread = math.sqrt(size * (1 - self.sampling_rate))
+            facts["epochs"] = f"{self.n_iter * self.sampling_rate:.4g}"
+            facts["records in a batch"] = f"{size:,.6g} expected, give or take {spread:.3g}"
+        return facts
+
+    def _blocks(self) -> Iterator[Any]:
+        yield from super()._blocks()
+        rows = [("iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
+        for number, release in enumerate((*self.counts, *self.first), 1):
+            cost = _cost(self.epsilon_after(number))
+            rows.append((release.name, "", "", f"{release.noise_multiplier:.4g}", "", cost))
+        for row in self.milestones(5):
+            values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
+            texts = (f"{value:.4g}" for value in values)
+            rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
+        if self.last:
+            rows.append(("for intervals", "", "", "", "", _cost(self.ledger.epsilon())))
+        divisor = "n" if self.sampling_rate == 1 else "the expected batch"
+        note = f"noise / n: standard deviation per coordinate of the mean gradient (over {divisor})"
+        yield "ITERATIONS", rows, f"({note}{_WHITENED_UNITS * bool(self.first)})"
+
+    def to_frame(self) -> Any:
+        """Return a table with a row for each iteration; needs pandas."""
+        pd = require("pandas", "data", "The to_frame of a plan")
+        columns = ("clip", "noise_multiplier", "step", "averaging")
+        index = pd.RangeIndex(1, self.n_iter + 1, name="iteration")
+        return pd.DataFrame({name: getattr(self, name) for name in columns}, index=index)
 
     def epsilon_after(self, n_releases: int) -> float:
         """Return the epsilon of the first releases, at the delta of the ledger.

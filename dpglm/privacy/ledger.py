@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from html import escape
 from typing import Any
 
 from dpglm.checks import check_choice, check_number, check_whole
@@ -33,7 +32,7 @@ from dpglm.privacy.events import (
     single_releases,
 )
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, Relation, check_delta
-from dpglm.tables import cell, html_table
+from dpglm.tables import Printed, cell
 
 _VERSION = 1
 # Otherwise settings could follow from earlier results.
@@ -43,7 +42,7 @@ ENTROPY = "the operating system's entropy, the source of the noise, is sound"
 
 
 @dataclass(frozen=True, repr=False)
-class PrivacyLedger:
+class PrivacyLedger(Printed):
     """The releases of one or more fits, and what they cost together.
 
     A value: immutable, comparable, picklable. ``a + b`` is the ledger of both.
@@ -285,7 +284,18 @@ class PrivacyLedger:
                 f"This is not a ledger written by PrivacyLedger.to_dict: {error!r}."
             ) from error
 
-    def __str__(self) -> str:
+    @property
+    def statement(self) -> str:
+        """The guarantee with all that it rests on, in a sentence."""
+        asserted = f"; you assert that {'; '.join(self._asserted)}" if self._asserted else ""
+        return f"{self._guarantee}; {self._releases}{asserted}."
+
+    @property
+    def _asserted(self) -> tuple[str, ...]:
+        return self.assumptions if self.seeded else (*self.assumptions, ENTROPY)
+
+    @property
+    def _guarantee(self) -> str:
         pure, others = pure_part(self.events)
         is_pure = pure > 0 and not others and self.n_changed * pure <= self.epsilon() < math.inf
         delta = "0" if is_pure else rounded_up(self.reporting_delta)
@@ -311,22 +321,21 @@ class PrivacyLedger:
                     "No privacy guarantee against whoever knows, guesses or tries out the seed "
                     f"(seeded_noise) of the noise; with fresh noise it would be {guarantee}"
                 )
-        assumed = "; ".join(self.assumptions if self.seeded else (*self.assumptions, ENTROPY))
-        asserting = f"; you assert that {assumed}" if assumed else ""
-        return f"{guarantee}; {self._releases}{asserting}."
+        return guarantee
 
     def __repr__(self) -> str:
-        return f"<PrivacyLedger: {self}>"
+        return f"<PrivacyLedger: {self.statement}>"
 
-    def _repr_html_(self) -> str:
+    def _blocks(self) -> Iterable[Any]:
+        asserted = ("You assert that", self._asserted) if self._asserted else ()
+        yield "", f"{self._guarantee}.", f"{self._releases}.", *asserted
+
+    def _details(self) -> Iterable[Any]:
         rows = [("released", "kind", "count", "parameters")]
         for event, count in single_releases(self.events):
             parameters = ", ".join(f"{k}={cell(v)}" for k, v in _parameters(event).items())
             rows.append((event.purpose, event.kind, str(count), parameters))
-        return (
-            f"<p><b>Privacy</b>: {escape(str(self))}</p>"
-            f"<details><summary>Releases</summary>{html_table(rows)}</details>"
-        )
+        yield "Releases", rows
 
     def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":
         """Return a ledger of these events under what both assume."""

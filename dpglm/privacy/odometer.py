@@ -34,6 +34,7 @@ from dpglm.privacy.events import (
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema.table import plain_path
+from dpglm.tables import Printed
 
 FILE_START = b"SQLite format 3\0"
 _VARIABLE = "DPGLM_ODOMETER"
@@ -86,7 +87,7 @@ class OdometerRecord:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-class PrivacyOdometer:
+class PrivacyOdometer(Printed):
     """Record what every fit costs, and refuse to go beyond a limit.
 
     In a ``with`` block every fit of this package, in the processes that it starts as well, first
@@ -305,7 +306,29 @@ class PrivacyOdometer:
                 _activate(blocks)
         _stop_reusable_workers()
 
-    def __str__(self) -> str:
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a head, and a row for each fit: its epsilon, and what was used by then."""
+        rows = [("fit", "time", "label", "part", "estimator", "epsilon", "used")]
+        # Another process may record a fit in between.
+        fits = zip(self.entries(), self.cumulative_epsilon(), strict=False)
+        for number, (fit, used) in enumerate(fits, 1):
+            time = (fit.time or "-")[:16].replace("T", " ")
+            texts = (text or "-" for text in (fit.label, fit.part, fit.estimator))
+            costs = rounded_up(fit.ledger.epsilon(self.delta)), rounded_up(used)
+            rows.append((str(number), time, *texts, *costs))
+        return rows
+
+    def _blocks(self) -> Iterator[Any]:
+        yield "", self.statement
+        if len(rows := self.rows()) > 1:
+            yield "", rows
+        if self.epsilon is not None:
+            left = math.floor(1e4 * self.remaining()) / 1e4
+            yield "", f"One more full-batch fit may have epsilon={left:g} at delta={self.delta:g}."
+
+    @property
+    def statement(self) -> str:
+        """What was used of the limit, in a sentence."""
         total = self._total()
         if not total.entries:
             return f"Nothing is recorded in {self.path}."
@@ -321,7 +344,7 @@ class PrivacyOdometer:
         return f"{fits}: epsilon={used}{limit} {at}, if all settings were fixed in advance."
 
     def __repr__(self) -> str:
-        return f"<PrivacyOdometer: {self}>"
+        return f"<PrivacyOdometer: {self.statement}>"
 
 
 def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:

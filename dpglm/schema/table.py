@@ -32,6 +32,7 @@ from dpglm.schema.columns import (
 )
 from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.values import as_listed, composed, dtypes, names_of, read_columns
+from dpglm.tables import Printed
 
 _VERSION = 1
 # Largest level of a term, and most columns of all terms. Categories need columns as well: a full
@@ -54,7 +55,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Schema:
+class Schema(Printed):
     """Public description of a table: columns with bounds or categories, and the label set.
 
     Parameters
@@ -112,6 +113,16 @@ class Schema:
                 f"schema {self.name!r} has several encoded columns that would be called "
                 f"{twice!r}; rename a column or a category."
             )
+
+    def _blocks(self) -> Iterator[Any]:
+        rows = [("column", "kind", "")]
+        for column in (*self.to_dict()["columns"], self.to_dict()["target"]):
+            name, kind = column.pop("name"), "category" if "categories" in column else "number"
+            kind = column.pop("kind", "target" if "labels" in column else kind)
+            facts = (f"{field} {_in_short(value)}" for field, value in column.items())
+            rows.append((name, kind, "; ".join(facts)))
+        source = f", from {self.source}" if self.source else ""
+        yield "", f"Schema {self.name}: {len(self.columns)} columns{source}", rows
 
     @property
     def numeric(self) -> tuple[NumericColumn, ...]:
@@ -345,6 +356,12 @@ class Schema:
             return cls.from_dict(yaml.load(text, _plain_loader(yaml)))
         except yaml.YAMLError as error:
             raise ValueError(f"the schema is not YAML: {error}; see Schema.to_yaml().") from error
+
+
+def _in_short(value: Any) -> str:
+    if not isinstance(value, list):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return ", ".join(map(str, value[:5])) + f", ... ({len(value)} in all)" * (len(value) > 5)
 
 
 def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:

@@ -37,9 +37,7 @@ from dpglm.study.comparison import ComparisonResults, encoded, one_line
 from dpglm.study.methods import AUDITED, DATASETS, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import plan_as_asked
-from dpglm.study.privacy_report import fit_rows
 from dpglm.study.report import html_report
-from dpglm.tables import text_table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -608,15 +606,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
     if not arguments.file.exists():
         raise ValueError(f"{arguments.file} does not exist")
     odometer = PrivacyOdometer(arguments.file)
-    rows = fit_rows(odometer)
-    if len(rows) > 1:
-        print(*text_table(rows, left=range(5)), "", sep="\n")
     print(odometer)
-    if odometer.epsilon is not None:
-        remaining = math.floor(1e4 * odometer.remaining()) / 1e4
-        print(
-            f"One more full-batch fit may have epsilon={remaining:g} at delta={odometer.delta:g}."
-        )
     _save(arguments.plot, odometer)
     return 0
 

@@ -26,7 +26,7 @@ from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import seeded_noise
 from dpglm.schema.table import plain_path
-from dpglm.tables import text_table
+from dpglm.tables import preformatted, text_table
 
 METRICS = {
     "accuracy": "accuracy, test fold",
@@ -62,6 +62,9 @@ class ResultTable:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -515,7 +518,7 @@ def _measured(estimator: BaseEstimator, cell: dict[str, Any], X: Any, y: np.ndar
         "test_loss": tested["loss"],
         "fit_seconds": fit_seconds,
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell["delta"]),
-        "guarantee": None if ledger is None else str(ledger),
+        "guarantee": None if ledger is None else ledger.statement,
     }
 
 

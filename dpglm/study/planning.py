@@ -2,8 +2,7 @@
 
 import argparse
 import math
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,20 +17,11 @@ from dpglm.calculator import (
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.debiasing import most_columns
-from dpglm.estimators.plan import MOST_ITERATIONS, PrivacyPlan, total_fraction
-from dpglm.privacy.composition import composed_epsilon
-from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.estimators.plan import MOST_ITERATIONS, PrivacyPlan, of_clip
 from dpglm.schema import Schema
 from dpglm.study.methods import METHODS
-from dpglm.tables import text_table
+from dpglm.tables import Page
 
-_WIDTH = 96
-_WHITENED_UNITS = (
-    "; clip and noise are in units of the square root of the effective dimension, which the second "
-    "moment will show; clip and step are shown for the largest dimension"
-)
-_LABEL = 36
 _ROUNDING = 1e-9
 # Artificial rows to plan with.
 _MIN_ROWS, _ROWS_PER_COLUMN = 3000, 30
@@ -41,6 +31,8 @@ _RAREST = 0.1
 _INFERENCE_FRACTION = 0.5
 
 Plan = PrivacyPlan | AdaptivePlan
+# A title, and what stands below it.
+Block = tuple[Any, ...]
 
 
 class Shape(NamedTuple):
@@ -65,114 +57,24 @@ def plan_report(
 ) -> str:
     """Return what an estimator would do with data of a public shape."""
     plan = estimator.plan(*shape)
-    lines = [
+    head = (
         f"{type(estimator).__name__} on {shape.n_samples:,} records, {shape.n_features:,} "
-        f"features, {shape.n_classes} classes",
+        f"features, {shape.n_classes} classes.",
         "Planned from public numbers alone: no data were read, and no budget is spent yet.",
-    ]
-    if answer:
-        lines += ["", *textwrap.wrap(f"ANSWER: {answer}.", _WIDTH)]
-    lines += [*_budget(estimator.epsilon, plan.ledger, shape.n_samples), *_noise(plan)]
-    if isinstance(plan, PrivacyPlan):
-        lines += _iterations(plan)
-    if guess is not None:
-        lines += _expectations(estimator, plan, shape, guess)
-    lines += _alternatives(estimator, plan, shape)
-    return "\n".join(lines)
-
-
-def _budget(epsilon: float, ledger: PrivacyLedger, n_samples: int) -> list[str]:
-    delta, relation = ledger.reporting_delta, ledger.neighboring_relation
-    rows = {
-        "epsilon": f"{epsilon:.6g}",
-        "delta": f"{delta:g} = {delta * n_samples:.2g} / {n_samples:,}",
-        "neighbours": f"{relation}: {NEIGHBORING_RELATIONS[relation].meaning}",
-    }
-    if delta * n_samples > 1:
-        rows["WARNING"] = (
-            "delta exceeds one over the number of records: releasing a record outright at random "
-            "would satisfy it. Lower --delta."
-        )
-    if all(event.mu is not None for event, _ in ledger.events):
-        rows["in other units"] = f"mu {ledger.mu():.4g} (GDP), rho {ledger.rho():.4g} (zCDP)"
-    elif all(event.rho is not None for event, _ in ledger.events):
-        rows["in another unit"] = f"rho {ledger.rho():.4g} (zCDP)"
-    if relation != "replace_one":
-        replaced = rounded_up(composed_epsilon(ledger.events, delta, 2))
-        rows["the same run under replace_one"] = f"epsilon {replaced}"
-    # At even odds the best guess is right half of the time, and half of the total variation more.
-    guess = 50 * (1 + ledger.delta(0.0))
-    rows["in plain words"] = (
-        "who has to tell from the result whether one record was used, at even odds, is right "
-        f"with a probability of {guess:.1f}% at most, instead of 50%"
     )
-    return _section("BUDGET", rows)
+    answers = [("ANSWER", f"{answer}.")] if answer else []
+    guesses = [] if guess is None else _expectations(estimator, plan, shape, guess)
+    blocks = [
+        ("", *head),
+        *answers,
+        ("", "", plan),
+        *guesses,
+        _alternatives(estimator, plan, shape),
+    ]
+    return str(Page(*blocks))
 
 
-def _noise(plan: Plan) -> list[str]:
-    rows = {}
-    for release in (*plan.counts, *plan.first):
-        noise = f"noise multiplier {release.noise_multiplier:.4g}, for {release.purpose}"
-        rows[f"first, {release.name}"] = f"{_percent(release.fraction)} of the budget, {noise}"
-    each = _first_multiplier(plan) * _noise_per_multiplier(plan)
-    if isinstance(plan, AdaptivePlan):
-        noise = f"noise multiplier {_first_multiplier(plan):.4g}, clip {plan.clip[0]:.4g}"
-        rows["a gradient, at first"] = noise
-        rows["a choice of a step"] = f"epsilon {plan.selection_epsilon:.4g}"
-        rows["affords at most"] = (
-            f"{plan.n_affordable:,} iterations (max_iter is {plan.n_iter:,}); each refinement of "
-            "a gradient, where no step seems to help, leaves fewer"
-        )
-        averaged = ""
-    else:
-        low, high = plan.noise_multiplier.min(), plan.noise_multiplier.max()
-        multipliers = f"{low:.4g} each" if low == high else f"{low:.4g} to {high:.4g}"
-        gradients = f"{plan.n_iter:,} gradient{'s' if plan.n_iter > 1 else ''}"
-        rows[gradients] = f"noise multiplier {multipliers}, for the descent"
-        each = math.sqrt(np.mean(plan.noise_multiplier**2)) * _noise_per_multiplier(plan)
-        averaged = f"; {_percent(each / math.sqrt(plan.n_iter))} on the mean of all iterations"
-    norm = f"as a norm over {plan.metadata.n_released:,} coordinates"
-    rows["noise on a mean gradient"] = f"{_of_clip(each)}, {norm}{averaged}"
-    if plan.last:
-        share = f"{_percent(total_fraction(plan.last))} of the budget"
-        rows["last, for intervals"] = f"{share}, {len(plan.last)} releases"
-    if averaged and each > math.sqrt(plan.n_iter):
-        rows["WARNING"] = (
-            "even the mean of all iterations has more noise than any gradient can be long: nothing "
-            "will be learned. Raise --epsilon or --n, or lower --features."
-        )
-    elif plan.warning_message:
-        rows["WARNING"] = plan.warning_message
-    if plan.sampling_rate == 1:
-        d = plan.metadata.n_features
-        rows["signal per direction, n mu / d"] = f"{plan.n_mu / d:.4g} for all d = {d:,} columns"
-    else:
-        size = plan.metadata.expected_batch_size
-        spread = math.sqrt(size * (1 - plan.sampling_rate))
-        rows["epochs"] = f"{plan.n_iter * plan.sampling_rate:.4g}"
-        rows["records in a batch"] = f"{size:,.6g} expected, give or take {spread:.3g}"
-    return _section("NOISE", rows)
-
-
-def _iterations(plan: PrivacyPlan) -> list[str]:
-    divisor = "n" if plan.sampling_rate == 1 else "the expected batch"
-    note = f"noise / n: standard deviation in each coordinate of the mean gradient (over {divisor})"
-    rows = [("iteration   ", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
-    for number, release in enumerate((*plan.counts, *plan.first), 1):
-        multiplier, cost = f"{release.noise_multiplier:.4g}", _cost(plan.epsilon_after(number))
-        rows.append((release.name, "", "", multiplier, "", cost))
-    if plan.first:
-        note += _WHITENED_UNITS
-    for row in plan.milestones(5):
-        values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
-        texts = (f"{value:.4g}" for value in values)
-        rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
-    if plan.last:
-        rows.append(("for intervals", "", "", "", "", _cost(plan.ledger.epsilon())))
-    return _section("ITERATIONS", table=rows, note=note)
-
-
-def _expectations(estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Guess) -> list[str]:
+def _expectations(estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Guess) -> list[Block]:
     """Say what accuracy and what intervals to expect: by theory, or on rows of the schema."""
     settings: dict[str, Any] = {"n_samples": shape.n_samples, "accuracy": guess.accuracy}
     if guess.schema is None:
@@ -186,11 +88,11 @@ def _expectations(estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Gue
             class_shares=[guess.majority, *[rest] * (shape.n_classes - 1)],
             random_state=0,
         )
-    lines = _accuracy(estimator, guess, settings)
-    return lines + (_intervals(estimator, plan, guess, settings) if guess.width else [])
+    blocks = [_accuracy(estimator, guess, settings)]
+    return blocks + ([_intervals(estimator, plan, guess, settings)] if guess.width else [])
 
 
-def _accuracy(estimator: BaseEstimator, guess: Guess, settings: dict[str, Any]) -> list[str]:
+def _accuracy(estimator: BaseEstimator, guess: Guess, settings: dict[str, Any]) -> Block:
     found = expected_accuracy(estimator, **settings)
     text = f"{found.private:.4f}, which is {found.not_private - found.private:.4f}"
     guessed = f"{guess.accuracy:.4g}, and {guess.majority:.4g} for one label"
@@ -209,12 +111,12 @@ def _accuracy(estimator: BaseEstimator, guess: Guess, settings: dict[str, Any]) 
             "how separate the classes are: within 0.5 points on Adult and bank-full, and 1.3 too "
             "low on KDD Cup 1999. A public sample comes nearer, by dpglm.study.expected_accuracy"
         )
-    return _section("EXPECTED ACCURACY", rows, note=note)
+    return "EXPECTED ACCURACY", rows, f"({note})"
 
 
 def _intervals(
     estimator: BaseEstimator, plan: Plan, guess: Guess, settings: dict[str, Any]
-) -> list[str]:
+) -> Block:
     """Say how wide intervals will be, and how many records make them as narrow as is wanted."""
     if guess.schema is None:
         found = {
@@ -244,7 +146,7 @@ def _intervals(
             texts = [f"{x:.3g}" for x in (errors.width(), errors.sampling, errors.privacy)]
             texts.append(f"{math.ceil(errors.n_samples_for(guess.width)):,}")
         table.append((label, *texts))
-    return _section("EXPECTED INTERVALS", table=table, note=note)
+    return "EXPECTED INTERVALS", table, f"({note})"
 
 
 def _by_column(
@@ -267,70 +169,29 @@ def _by_column(
         yield f"{column.name} ({len(reported)} of {len(own)} reported)", median
 
 
-def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> list[str]:
+def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
     adaptive, sampled = isinstance(plan, AdaptivePlan), plan.sampling_rate < 1
     epsilon = estimator.epsilon
     changes = {"this plan": {}, "half of epsilon": {"epsilon": epsilon / 2}}
     changes["twice epsilon"] = {"epsilon": epsilon * 2}
     if plan.ledger.neighboring_relation == "zero_out" and not sampled:
         changes["replace_one"] = {"neighboring_relation": "replace_one"}
-    rows = [[" " * 18, "multiplier", "noise on a mean gradient"]]
+    rows = [["", "multiplier", "noise on a mean gradient"]]
     if not sampled:
         rows[0].append("iterations afforded" if adaptive else "iterations at this plan's noise")
-    noise_here = _first_multiplier(plan) * _noise_per_multiplier(plan)
+    noise_here = plan.first_multiplier * plan.noise_per_multiplier
     for name, change in changes.items():
         other = clone(estimator).set_params(**change).plan(*shape) if change else plan
-        multiplier = _first_multiplier(other)
-        noise = multiplier * _noise_per_multiplier(other)
-        row = [name, f"{multiplier:.4g}", _of_clip(noise)]
+        multiplier = other.first_multiplier
+        noise = multiplier * other.noise_per_multiplier
+        row = [name, f"{multiplier:.4g}", of_clip(noise)]
         if adaptive:
             row.append(f"{other.n_affordable:,}")
         elif not sampled:
             n_iter = plan.n_iter * (noise_here / noise) ** 2
             row.append(f"{math.floor(n_iter * (1 + _ROUNDING)):,}")
         rows.append(row)
-    return _section("ALTERNATIVES", table=rows)
-
-
-def _noise_per_multiplier(plan: Plan) -> float:
-    """Return the norm of the noise on the mean gradient over the clip, for a multiplier of 1."""
-    size = plan.metadata.expected_batch_size
-    return math.sqrt(plan.metadata.n_released) * plan.budget.sensitivity(1.0) / size
-
-
-def _first_multiplier(plan: Plan) -> float:
-    if isinstance(plan, AdaptivePlan):
-        return plan.noise_multiplier(plan.gradient_cost)
-    return float(plan.noise_multiplier[0])
-
-
-def _cost(epsilon: float) -> str:
-    return f"{epsilon:.4f}" if epsilon < 1000 else f"{epsilon:.5g}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.3g}%"
-
-
-def _of_clip(value: float) -> str:
-    return f"{_percent(value)} of the clip" if value < 10 else f"{value:.3g} times the clip"
-
-
-def _section(
-    title: str,
-    rows: Mapping[str, str] | None = None,
-    table: Iterable[Sequence[str]] = (),
-    note: str = "",
-) -> list[str]:
-    """Return a title, and below it labelled rows, or a table; then a note in parentheses."""
-    lines = ["", title]
-    for label, text in (rows or {}).items():
-        indents = {"initial_indent": f"  {label:<{_LABEL}}", "subsequent_indent": " " * 38}
-        lines += textwrap.wrap(text, _WIDTH, **indents)
-    lines += [f"  {line}" for line in text_table(table, gap=3)]
-    if note:
-        lines += textwrap.wrap(f"({note})", _WIDTH, initial_indent="  ", subsequent_indent="   ")
-    return lines
+    return "ALTERNATIVES", rows
 
 
 def plan_as_asked(arguments: argparse.Namespace) -> str:

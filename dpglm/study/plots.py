@@ -31,7 +31,7 @@ from dpglm.study.comparison import (
     value_text,
 )
 from dpglm.study.utility import UtilityGraphResults
-from dpglm.workflow.scores import PrivateScores
+from dpglm.workflow.scores import PrivateScores, counts_with_noise
 
 # Colours of canaries that were not there, that were, and of what breaks a claim or a limit.
 _ABSENT, _PRESENT, _VIOLATED = "C0", "C1", "C3"
@@ -365,12 +365,11 @@ def _draw_confusion(axes: Any, scores: PrivateScores) -> None:
     counts = matrix.value
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, zorder=2)
-    half = (matrix.noise_interval[1] - matrix.noise_interval[0]) / 2
-    for (i, j), count in np.ndenumerate(counts):
-        text = f"{count:,.0f}\n± {half[i, j]:,.0f}"
+    for (i, j), text in np.ndenumerate(np.array(counts_with_noise(matrix))):
         color = "white" if shares[i, j] > 0.5 else "black"
+        text = text.replace(" ", "\n", 1)
         axes.text(j, i, text, ha="center", va="center", color=color, zorder=3)
-    axes.set_title("± 95 % of the noise", fontsize="medium")
+    axes.set_title("with 95 % of the noise", fontsize="medium")
     axes.set(xlabel="predicted", ylabel="label")
     axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(names)), names)

@@ -31,7 +31,7 @@ from dpglm.schema.table import plain_path
 from dpglm.study.comparison import one_line, strict_json
 from dpglm.study.plots import display_of
 from dpglm.study.report import facts, figure, page, versions
-from dpglm.tables import cell, html_table
+from dpglm.tables import Page, cell, html_table
 from dpglm.workflow import total_privacy
 
 PRIORS, RATES = (0.5, 0.1, 0.01), (0.1, 0.01, 0.001)
@@ -226,8 +226,15 @@ class PrivacyReport:
         """The heading of the report."""
         return f"Privacy report: {self.name}"
 
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        shown = ((caption.lstrip("# "), content) for caption, content in self._blocks())
+        return Page(*shown)._repr_html_()
+
     def __repr__(self) -> str:
-        return f"<PrivacyReport: {self.name}, {self.ledger}>"
+        return f"<PrivacyReport: {self.name}, {self.ledger.statement}>"
 
     def _releases(self) -> list[dict[str, Any]]:
         """Return each kind of release, in all parts, with its parameters and their number."""
@@ -323,7 +330,8 @@ class PrivacyReport:
             "settings": {name: str(value) for name, value in self.parameters.items()},
             "releases": self._release_rows(),
             "alone": total is None,
-            **dict.fromkeys(("broken", "filter", "summed", "limit", "found", "total", "fits"), ""),
+            **dict.fromkeys(("broken", "filter", "summed", "limit", "found"), ""),
+            **dict.fromkeys(("total", "fits"), ()),
             "asserted": self._boxes(),
             "unaudited": audit is None,
             "audited": audit is not None,
@@ -347,7 +355,7 @@ class PrivacyReport:
             "limit": "" if limit is None else f"{limit:g}",
             "found": self._found()[1],
             "total": facts,
-            "fits": fit_rows(self.odometer),
+            "fits": self.odometer.rows(),
         }
 
     def _release_rows(self) -> list[tuple[str, ...]]:
@@ -390,7 +398,7 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
     """Return what a ledger promises, and what an attacker can do against it."""
     return {
         "holds": ledger.protects and not ledger.seeded,
-        "statement": str(ledger),
+        "statement": ledger.statement,
         "epsilon": ledger.epsilon(),
         "delta": ledger.reporting_delta,
         "mu": gaussian_mu(ledger),
@@ -417,18 +425,6 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
     }
 
 
-def fit_rows(odometer: PrivacyOdometer) -> list[tuple[str, ...]]:
-    """Return a row for each recorded fit, with its epsilon and what was used after it."""
-    rows = [("fit", "time", "label", "part", "estimator", "epsilon", "used")]
-    # Another process may record a fit in between.
-    course = zip(odometer.entries(), odometer.cumulative_epsilon(), strict=False)
-    for number, (fit, used) in enumerate(course, 1):
-        texts = (text or "-" for text in (fit.time, fit.label, fit.part, fit.estimator))
-        costs = rounded_up(fit.ledger.epsilon(odometer.delta)), rounded_up(used)
-        rows.append((str(number), *texts, *costs))
-    return rows
-
-
 def _rates(row: Mapping[str, Any]) -> tuple[float, ...]:
     return row["false_positive_rate"], row["true_positive_rate"], *row["posterior"].values()
 
@@ -450,7 +446,7 @@ def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
     """Return what an odometer guarantees: of a filter its limit, whatever was spent of it."""
     total = odometer.total
     if total is None:
-        raise ValueError(f"{odometer} There is nothing to report.")
+        raise ValueError(f"{odometer.statement} There is nothing to report.")
     events, assumptions = total.events, total.assumptions
     if _is_filter(odometer):
         # The budget admits settings that follow from earlier results, which a sum does not.

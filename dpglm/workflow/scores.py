@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,10 +12,10 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from dpglm.checks import check_choice, check_number
-from dpglm.exceptions import PrivacyWarning
+from dpglm.exceptions import PrivacyWarning, UtilityWarning, require
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.tables import text_table
+from dpglm.tables import Printed
 from dpglm.workflow.releases import (
     EDGES,
     MIDDLES,
@@ -28,6 +28,11 @@ from dpglm.workflow.releases import (
 )
 
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
+_WHOSE = (
+    "On records that no fit saw: the total is the larger of the two, if you assert that they are "
+    "disjoint and that no record decided where another went; else the scores add to the cost of "
+    "the fit."
+)
 _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
 
 
@@ -42,6 +47,22 @@ class PrivateScore:
     value: Any
     interval: tuple[Any, Any]
     noise_interval: tuple[Any, Any]
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+def counts_with_noise(matrix: PrivateScore) -> list[list[str]]:
+    """Return counts as text with the intervals of their noise, with both ends if one is cut off."""
+    cells = np.stack([matrix.value, *matrix.noise_interval], axis=-1).tolist()
+    return [[_with_noise(*cell) for cell in row] for row in cells]
+
+
+def _with_noise(value: float, low: float, high: float) -> str:
+    half = (high - low) / 2
+    if math.isclose(value - low, half, rel_tol=1e-6, abs_tol=1e-6):
+        return f"{value:,.0f} ± {half:,.0f}"
+    return f"{value:,.0f} ({low:,.0f} to {high:,.0f})"
 
 
 def _with_errors(
@@ -109,7 +130,7 @@ class PrivateCalibrationCurve:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PrivateScores:
+class PrivateScores(Printed):
     """Scores of a fitted classifier that may be published; made by `private_scores`.
 
     Scores that were not asked for are None. ``confusion_matrix`` has arrays (n_classes, n_classes):
@@ -132,32 +153,44 @@ class PrivateScores:
     calibration_curve: PrivateCalibrationCurve | None = None
     threshold: float | None = None
 
-    def __repr__(self) -> str:
-        rows = [("95 % intervals", "value", "population", "these records")]
-        for name in _SINGLE:
-            if (score := getattr(self, name)) is not None:
-                ends = (score.interval, score.noise_interval)
-                rows.append((name, f"{score.value:.4f}", *(f"{a:.4f} to {b:.4f}" for a, b in ends)))
-        if self.threshold is not None:
-            rows.append(("threshold", f"{self.threshold:.4f}", "", ""))
-        lines = text_table(rows)
+    def _blocks(self) -> Iterator[Any]:
+        facts = {}
         if self.pos_label is not None:
-            lines.append(f"positive class: {self.pos_label}")
+            facts["positive class"] = str(self.pos_label)
+        if self.threshold is not None:
+            facts["threshold"] = f"{self.threshold:.4f}"
+        if self.roc_curve is not None:
+            facts["ROC curve"] = f"{len(self.roc_curve.threshold)} thresholds, in roc_curve"
+        rows = [("95 % intervals", "value", "population", "these records")]
+        for name, score in self._single():
+            ends = (score.interval, score.noise_interval)
+            rows.append((name, f"{score.value:.4f}", *(f"{a:.4f} to {b:.4f}" for a, b in ends)))
+        yield "", *([rows] if rows[1:] else []), *([facts] if facts else [])
         if (matrix := self.confusion_matrix) is not None:
-            noise = (matrix.noise_interval[1] - matrix.noise_interval[0]) / 2
-            cells = zip(self.classes, matrix.value, noise, strict=True)
-            lines += ["confusion matrix, each row a label, ± 95 % of the noise:"]
-            lines += text_table(
-                (str(label), *(f"{n:.0f} ± {s:.0f}" for n, s in zip(row, own, strict=True)))
-                for label, row, own in cells
-            )
-        lines += [
-            str(self.privacy_),
-            "On records that no fit saw: the total is the larger of the two, if you assert that "
-            "they are disjoint and that no record decided where another went; else the scores add "
-            "to the cost of the fit.",
-        ]
-        return "\n".join(lines)
+            names = [str(label) for label in self.classes]
+            cells = zip(names, counts_with_noise(matrix), strict=True)
+            head = ("label", *(f"predicted {name}" for name in names))
+            yield "Confusion matrix, with 95 % of the noise", [head, *((n, *c) for n, c in cells)]
+        if (curve := self.calibration_curve) is not None:
+            rows = [("predicted", "observed", "population", "records")]
+            columns = curve.predicted, curve.observed.value, *curve.observed.interval
+            for predicted, value, low, high, n in zip(*columns, curve.n_records, strict=True):
+                ends = f"{low:.4f} to {high:.4f}"
+                rows.append((f"{predicted:.4f}", f"{value:.4f}", ends, f"{n:.0f}"))
+            yield "Calibration curve", rows if rows[1:] else "no group is above the noise level"
+        yield "Privacy", self.privacy_, _WHOSE
+
+    __repr__ = Printed.__str__
+
+    def _single(self) -> Iterator[tuple[str, PrivateScore]]:
+        return ((n, score) for n in _SINGLE if (score := getattr(self, n)) is not None)
+
+    def to_frame(self) -> Any:
+        """Return the scores that are one number as a table, with their intervals; needs pandas."""
+        pd = require("pandas", "data", "The to_frame of scores")
+        rows = {n: (s.value, *s.interval, *s.noise_interval) for n, s in self._single()}
+        columns = ["value", "low", "high", "noise_low", "noise_high"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
 def private_scores(
@@ -254,12 +287,32 @@ def private_scores(
     # A score below the noise level becomes NaN, without a warning.
     with statistics as released, np.errstate(all="ignore"):
         found = {name: _SCORES[name][0](released) for name in chosen}
+        _warn_of_noise(found)
         return PrivateScores(
             classes=released.classes,
             n_records=released.n_records,
             privacy_=released.ledger,
             pos_label=None if several else released.classes[positive],
             **found,
+        )
+
+
+def _warn_of_noise(found: dict[str, Any]) -> None:
+    """Warn of scores whose noise is as large as what they are of; by what was released."""
+    hidden = []
+    for name, score in found.items():
+        if name == "confusion_matrix":
+            low, high = score.noise_interval
+            is_hidden = ((high - low).max(axis=1) / 2 > score.value.sum(axis=1)).any()
+        else:
+            is_hidden = name in _SINGLE and not np.ptp(score.noise_interval) < 0.5
+        hidden += [name] * bool(is_hidden)
+    if hidden:
+        warnings.warn(
+            f"The noise of {', '.join(hidden)} is as large as what it is of. Raise epsilon, ask "
+            "for fewer scores, or use more records.",
+            UtilityWarning,
+            stacklevel=3,
         )
 
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import Any, Self
 
@@ -30,6 +30,7 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge, state_cost
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
+from dpglm.tables import Printed
 from dpglm.workflow.pipelines import findings_of, parts_of, spends, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
 
@@ -71,7 +72,7 @@ class SearchVault(ChoosingVault):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SearchPlan:
+class SearchPlan(Printed):
     """Releases and cost of a search: made from public facts, before any data.
 
     The fit of a candidate costs ``candidate_mu``, the last one ``final_mu``, the choice
@@ -85,16 +86,22 @@ class SearchPlan:
     choice_epsilon: float
     ledger: PrivacyLedger
 
-    def __repr__(self) -> str:
+    @property
+    def _releases(self) -> str:
         each, last = (
             rounded_up(gdp_epsilon(mu, self.budget.delta))
             for mu in (self.candidate_mu, self.final_mu)
         )
         return (
             f"{self.n_candidates} candidates of epsilon={each} each, compared with "
-            f"epsilon={rounded_up(self.choice_epsilon)}, and a last fit of epsilon={last}: "
-            f"{self.ledger}"
+            f"epsilon={rounded_up(self.choice_epsilon)}, and a last fit of epsilon={last}"
         )
+
+    def __repr__(self) -> str:
+        return f"<SearchPlan: {self._releases}: {self.ledger.statement}>"
+
+    def _blocks(self) -> Iterable[Any]:
+        return [("", f"{self._releases}.", self.ledger)]
 
 
 def _of_best(name: str, returned: str) -> Any:
