@@ -180,7 +180,9 @@ class PrivateScores(Printed):
             yield "Calibration curve", rows if rows[1:] else "no group is above the noise level"
         yield "Privacy", self.privacy_, _WHOSE
 
-    __repr__ = Printed.__str__
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {score.value:.4f}" for name, score in self._single())
+        return f"<PrivateScores of {self.n_records} records: {values or 'curves'}>"
 
     def _single(self) -> Iterator[tuple[str, PrivateScore]]:
         return ((n, score) for n in _SINGLE if (score := getattr(self, n)) is not None)
