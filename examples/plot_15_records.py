@@ -25,7 +25,7 @@ for n in (1_000, 4_000, 16_000, 64_000):
     for epsilon in (0.1, 0.3, 1.0, 3.0):
         model = DPLogisticRegression(epsilon=epsilon, delta=1e-6, classes=[0, 1])
         signal.append(model.plan(*X.shape).n_mu)
-        accuracy.append([model.fit(X, y).score(fresh, truth) for _ in range(4)])
+        accuracy.append([np.mean(model.fit(X, y).predict(fresh) == truth) for _ in range(4)])
     mean, error = np.mean(accuracy, axis=1), np.std(accuracy, axis=1, ddof=1) / 2
     axes.errorbar(signal, mean, error, marker="o", capsize=3, label=f"{n:,} records")
 axes.axhline(np.mean(truth == 0), color="0.6", linestyle=":", label="majority")

@@ -155,7 +155,7 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     >>> from dpglm.datasets import make_census
     >>> X, y = make_census(5000, random_state=0)
     >>> model = ObjectivePerturbation(epsilon=1.0, delta=1e-6, classes=[0, 1]).fit(X, y)
-    >>> model.score(X, y) > 0.7
+    >>> model.score(X, y) > 0.7  # exact: a PrivacyWarning says so
     True
     """
 

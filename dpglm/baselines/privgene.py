@@ -193,7 +193,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     >>> from dpglm.datasets import make_census
     >>> X, y = make_census(5000, random_state=0)
     >>> model = PrivGene(epsilon=1.0, delta=1e-6, classes=[0, 1]).fit(X, y)
-    >>> model.score(X, y) > 0.6
+    >>> model.score(X, y) > 0.6  # exact: a PrivacyWarning says so
     True
     """
 

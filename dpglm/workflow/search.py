@@ -283,10 +283,6 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     predict_log_proba = _of_best("predict_log_proba", "the logarithm of its `predict_proba`.")
     decision_function = _of_best("decision_function", "its scores, one or (n_classes,) a row.")
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return its accuracy; it has no noise: of private records it must not be published."""
-        return self._best.score(X, y, sample_weight)
-
     @property
     def _best(self) -> Any:
         check_is_fitted(self, "best_estimator_")
