@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpglm import DiagonalPreconditioner, DPLogisticRegression
 from dpglm.privacy import calibration
-from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened
+from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened, crossing
 from dpglm.privacy.composition import composed_delta, composed_epsilon
 from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent
 from dpglm.privacy.gaussian import gdp_epsilon
@@ -191,3 +191,8 @@ def test_the_rate_is_the_number_that_is_charged():
 def test_what_cannot_be_accounted_for_is_refused(parameters, words):
     with pytest.raises(ValueError, match=words):
         DPLogisticRegression(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize("guess", [-9.0, -0.5, 0.5, 9.0])
+def test_a_crossing_is_found_from_either_side(guess):
+    assert crossing(math.sinh, guess, 1e-9) == pytest.approx(0.0, abs=1e-8)

@@ -459,8 +459,11 @@ def test_the_rule_for_k_records_without_a_trade_off_is_taken_at_its_best():
 
 def test_ledgers_of_rows_of_groups_and_of_several_records_do_not_add_up():
     ledger = ledger_of(SOME)
-    for other in (ledger.group(2), ledger_of(SOME, privacy_unit="group")):
-        with pytest.raises(ValueError, match="do not compose"):
+    for other, unit in (
+        (ledger.group(2), "2 rows"),
+        (ledger_of(SOME, privacy_unit="group"), ""),
+    ):
+        with pytest.raises(ValueError, match=f"for 1 row and for {unit}.* do not compose"):
             ledger + other
         assert (other + other).epsilon() > other.epsilon()
     for wrong in (

@@ -126,15 +126,21 @@ def test_plain_losses_along_a_line_are_those_of_the_oracle(loss, n_outputs):
 
 
 def test_a_row_may_be_counted_on_either_side_of_a_bound_and_may_overflow_once():
-    rows = np.array([[1.0], [3.0], [5.0]])
-    plain = Objective(rows, np.ones(3), Logistic(), fit_intercept=False).reference
+    rows, groups = np.array([[1.0], [1.0], [5.0], [5.0]]), np.array([0, 0, 1, 1])
+    plain = Objective(rows, np.ones(4), Logistic(), fit_intercept=False).reference
     ask = methodcaller("norm_histogram", np.array([1.0, 2.0]))
-    assert plain.excess(np.array([0.0, 1.0, 2.0]), ask, None) == 0.0
-    assert plain.excess(np.array([1.0, 2.0, 0.0]), ask, None) > 0.0
-    tolerance = Tolerance(replace(plain, x=1e200 * rows), SimpleNamespace(moment_rounding=float))
+    assert plain.excess(np.array([0.0, 2.0, 2.0]), ask, None) == 0.0
+    assert plain.excess(np.array([0.0, 4.0, 0.0]), ask, None) > 0.0
+    no_rounding = SimpleNamespace(moment_rounding=float, rounding_slack=lambda n: 0.0)
+    tolerance = Tolerance(replace(plain, x=1e200 * rows), no_rounding)
+    of_two = {"groups": groups, "max_contributions": 2, "fit_intercept": False}
+    persons = Objective(rows, np.ones(4), Logistic(), **of_two).reference
+    persons = replace(persons, x=1e200 * rows, inverse_norms=1e-200 * persons.inverse_norms)
     with np.errstate(all="ignore"):
         moved = tolerance.second_moment(1.0, False, np.array([1e200]))
-    assert moved == pytest.approx(3 + 3 * 2.0)
+        of_persons = Tolerance(persons, no_rounding).gradient_sum(np.array([1e200]), 3.0)
+    assert moved == pytest.approx(4 + 4 * 2.0)
+    assert of_persons == pytest.approx(2 * 2 * 3.0)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["kind"])

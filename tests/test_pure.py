@@ -11,6 +11,7 @@ from dpglm.privacy.events import ChoiceEvent, GaussianEvent, PureEvent
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.pure import BoxSums, box_noise, box_quantile, box_std
+from dpglm.privacy.vault import grid_spacing
 
 
 def log_law(points, scale):
@@ -65,7 +66,7 @@ def test_what_is_released_is_on_its_grid_and_near_the_truth():
     mechanism = BoxSums(3, 0.5, slack=1e-9)
     values = np.array([1000.25, -3.5, 0.0])
     released = mechanism.release(values, entropy_source())
-    assert (released % mechanism.grid == 0).all()
+    assert (released % mechanism.grid == 0).all() and mechanism.grid == grid_spacing(1 / 0.5)
     assert np.abs(released - values).max() < 50 * mechanism.scale
     # All of the sensitivity, and the steps for snapping and for zeros.
     assert mechanism.scale >= (1 + 1e-9 + 2 * mechanism.grid) / 0.5

@@ -19,6 +19,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpglm.kernels import one_blas_thread
+from dpglm.kernels.gradient import fingerprints
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
 from dpglm.sums import objective as sums
 from dpglm.sums.objective import Objective, extreme_singular_values
@@ -100,6 +101,22 @@ def test_every_chunk_is_summed_once(chunks_of_24_rows, loss, n_outputs):
                     )
             for objective in objectives:
                 objective._line = None
+
+
+def test_scores_are_carried_to_a_step_of_a_line():
+    X, target, coef, direction = problem(27, 3)
+    objective, steps = Objective(X, target, Logistic()), np.linspace(0.0, 0.5, 3)
+    objective.line_losses(coef, direction, steps, loss_clip=2.0)
+    there = coef - steps[2] * direction
+    assert_gradients_match(objective, augmented(X), target, Logistic(), there, np.ones(2), 1.0)
+
+
+def test_a_fingerprint_tells_every_word_of_every_run():
+    words, factors = np.arange(1, 20, dtype=np.uint32), np.arange(3, 17, 2, dtype=np.uint64)
+    sums = np.zeros(3, dtype=np.uint64)
+    fingerprints(words, factors, sums)
+    runs = [words[start : start + 7].astype(np.uint64) for start in (0, 7, 14)]
+    assert sums.tolist() == [int(factors[: run.size] @ run) for run in runs]
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)

@@ -733,6 +733,12 @@ def test_any_release_may_be_the_one_that_is_compared(name, monkeypatch):
         assert numbers == set(range(plan.ledger.n_releases))
 
 
+def test_of_an_adaptive_fit_any_of_127_releases_may_be(monkeypatch):
+    monkeypatch.setattr("dpglm.privacy.vault.secret_choice", lambda bound: bound - 1)
+    sums, budget = Objective(np.eye(4), np.ones(4), Logistic()), PrivacyBudget(1.0, 1e-6)
+    assert Vault(sums, [(FilterEvent(mu=0.1), 1)], budget, entropy_source(0))._to_compare == 126
+
+
 @pytest.mark.parametrize("name", sorted({*EVERY} - ONE_RELEASE - {"genetic"}))
 def test_every_fit_is_compared_once(name, monkeypatch):
     compared = Compared(monkeypatch)

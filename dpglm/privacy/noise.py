@@ -195,7 +195,7 @@ def poisson_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarr
     """
     if rate == 1:
         return np.arange(n_rows)
-    expected = n_rows * rate
+    expected = n_rows * rate  # speed only
     batch = math.ceil(expected + 4 * math.sqrt(expected) + 8)  # speed only
     rows: list[np.ndarray] = []
     last = -1
