@@ -8,7 +8,6 @@ released values, and cost no privacy.
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -715,65 +714,3 @@ def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
             "the fraction of the run to average."
         )
     return weights / weights.sum()
-
-
-def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> tuple[float, float]:
-    """Return condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022).
-
-    The ratio is ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values and the smoothness M. C is
-    the clipping norm of the metadata, or the row norm without one; mu is relative to C: half the
-    budget's under ``"replace_one"``. The gap bounds the objective at zero less its minimum, by
-    default log(K) for K classes.
-    """
-    gap = math.log(max(2, metadata.n_outputs)) if gap is None else gap
-    noise = _noise_per_root_iteration(metadata) ** 2
-    return metadata.condition_number, noise / (2 * metadata.smoothness * gap)
-
-
-def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
-    """Return the number of iterations with the least bound of Hong, Wang & Zhou (2022).
-
-    The bound is on the excess risk of `DynamicNoise`, or of constant noise. `public_constants`
-    returns both arguments.
-
-    Notes
-    -----
-    With gamma = 1 - 1/kappa and a = noise_to_gap the bound, relative to the gap, is
-    ``gamma^T + a ((1 - gamma^(T/2)) / (1 - gamma^(1/2)))^2`` for dynamic noise and
-    ``gamma^T + kappa a T (1 - gamma^T)`` for constant noise. Both have a single minimum in T.
-    """
-    noise_to_gap = _positive("noise_to_gap", noise_to_gap)
-    kappa = check_number("kappa", kappa, at_least=1, below=math.inf)
-    if kappa == 1:
-        return 1
-    log_gamma = math.log1p(-1 / kappa)
-    gap = -math.expm1(log_gamma / 2)
-    cost = kappa * noise_to_gap
-
-    def dynamic_bound(t: int) -> float:
-        return math.exp(log_gamma * t) + noise_to_gap * (math.expm1(log_gamma * t / 2) / gap) ** 2
-
-    def constant_bound(t: int) -> float:
-        return math.exp(log_gamma * t) - cost * t * math.expm1(log_gamma * t)
-
-    def constant_rises(t: int) -> bool:
-        slope = log_gamma * math.exp(log_gamma * t) * (1 - cost * t)
-        return slope >= cost * math.expm1(log_gamma * t)
-
-    if dynamic:
-        first = math.floor(-2 * math.log1p(gap**2 / noise_to_gap) / log_gamma)
-        return min(max(1, first), first + 1, key=dynamic_bound)
-    first = bisect_left(range(1, 2**62), True, key=constant_rises)
-    return min(max(1, first), first + 1, key=constant_bound)
-
-
-def _clip(metadata: PublicMetadata) -> float:
-    if metadata.clip is not None:
-        return float(np.max(metadata.clip))
-    return _positive("max_row_norm", metadata.max_row_norm, advice="or give a clipping norm")
-
-
-def _noise_per_root_iteration(metadata: PublicMetadata) -> float:
-    """Return the norm of the noise on the mean gradient, divided by ``sqrt(n_iter)``."""
-    noise = _clip(metadata) / (_positive("mu", metadata.mu) * metadata.n_samples)
-    return math.sqrt(metadata.n_released) * noise

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,11 +13,6 @@ from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import PrivacyCalculator, expected_accuracy
 from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.schedules import (
-    PublicMetadata,
-    optimal_n_iter,
-    public_constants,
-)
 
 pytest.importorskip("dp_accounting")
 
@@ -141,69 +135,6 @@ def test_only_sampling_needs_dp_accounting(monkeypatch):
     assert CALCULATOR.max_iter(**without(run, "n_iter"), noise_multiplier=sigma) == 101
     with pytest.raises(ImportError, match=r'pip install "dpglm\[accounting\]"'):
         CALCULATOR.noise_multiplier(**run, sampling_rate=0.1)
-
-
-def risk_bound(n_iter, kappa, noise_to_gap, is_dynamic):
-    """gamma^T + sum q_t sigma_t^2 at R = 1; the sum is (sum sqrt q)^2 by Lemma 3.1, or T sum q."""
-    gamma = 1 - 1 / kappa
-    q = noise_to_gap * gamma ** np.arange(n_iter - 1.0, -1, -1)
-    return gamma**n_iter + (np.sqrt(q).sum() ** 2 if is_dynamic else n_iter * q.sum())
-
-
-def test_optimal_n_iter_matches_the_vectors(vectors):
-    for row in vectors("schedules", "hong_T_star"):
-        arguments = row["kappa"], row["alpha"]
-        assert optimal_n_iter(*arguments) == max(1, row["T_dyn_exact_argmin"])
-        found = optimal_n_iter(*arguments, dynamic=False)
-        assert found == max(1, row["T_uniform_exact_argmin"])
-
-
-@settings(max_examples=40, deadline=None)
-@given(kappa=st.floats(1.01, 15), noise_to_gap=st.floats(-7, 0.5).map(lambda x: 10.0**x))
-def test_optimal_n_iter_is_the_minimum_of_the_bound(kappa, noise_to_gap):
-    for is_dynamic in (True, False):
-        bounds = [risk_bound(t, kappa, noise_to_gap, is_dynamic) for t in range(1, 500)]
-        best = bounds[optimal_n_iter(kappa, noise_to_gap, dynamic=is_dynamic) - 1]
-        assert best <= min(bounds) * (1 + 1e-12)
-
-
-def test_public_constants_match_the_vectors(vectors):
-    (row,) = vectors("schedules", "hong_public_constants")
-    given = {"alpha": row["lam"], "max_row_norm": row["row_norm"], "mu": math.sqrt(row["R"])}
-    metadata = PublicMetadata(row["N"], row["D"], curvature=0.25, **given)
-    expected = row["kappa"], row["alpha"]
-    assert public_constants(metadata) == pytest.approx(expected, rel=row["rtol"])
-    explicit = replace(metadata, max_row_norm=1.0, clip=np.array([1.0, 0.5]))
-    found = public_constants(explicit, gap=row["f0_gap_upper"])
-    assert found == pytest.approx(expected, rel=row["rtol"])
-
-
-def test_overwhelming_noise_leaves_one_iteration_and_bad_constants_are_refused():
-    assert optimal_n_iter(1.0, 1e-9) == 1, "a contraction in one step"
-    for kappa in (5.0, 1e20, 1e200):
-        assert optimal_n_iter(kappa, 1.0) == optimal_n_iter(kappa, 1.0, dynamic=False) == 1
-    bad = [("kappa", x, (x, 1e-3)) for x in (0.5, math.inf, math.nan)]
-    bad += [("noise_to_gap", x, (10.0, x)) for x in (0.0, math.inf)]
-    for name, value, constants in bad:
-        with pytest.raises(ValueError, match=f"{name}={value}"):
-            optimal_n_iter(*constants)
-
-
-SMOOTH = PublicMetadata(2000, 6, alpha=0.01, curvature=0.25, max_row_norm=2.0, mu=0.5)
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"mu": None}, "mu=None"),
-        ({"mu": math.inf}, "mu=inf"),
-        ({"max_row_norm": None}, "max_row_norm=None"),
-        ({"curvature": math.inf}, "curvature=inf"),
-    ],
-)
-def test_missing_facts_are_asked_for(change, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        public_constants(replace(SMOOTH, **change))
 
 
 def expected(

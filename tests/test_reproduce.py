@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm import DPAGDClassifier
+from dpglm.schedules import PublicMetadata
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "reproduce"
@@ -60,10 +61,20 @@ def test_bounds_and_influence_of_hong_match_the_vectors(script, vectors):
                 continue
             bound = hong.bounds(row["kappa"], row["alpha"], dynamic)
             assert bound.argmin() + 1 == row[f"T_{name}_exact_argmin"]
+            best = hong.optimal_n_iter(row["kappa"], row["alpha"], dynamic=dynamic)
+            assert best == row[f"T_{name}_exact_argmin"]
             assert bound.min() == pytest.approx(row[f"erub_{name}_at_argmin"], rel=1e-9)
     for row in vectors("schedules", "hong_momentum_schedule"):
         q = hong.influence(row["T"], 1 / (1 - row["gamma"]), row["beta"])[::-1]
         np.testing.assert_allclose(q, row["q"], rtol=1e-9)
+
+
+def test_constants_of_hong_match_the_vectors(script, vectors):
+    (row,) = vectors("schedules", "hong_public_constants")
+    given = {"alpha": row["lam"], "max_row_norm": row["row_norm"], "mu": math.sqrt(row["R"])}
+    metadata = PublicMetadata(row["N"], row["D"], curvature=0.25, **given)
+    found = script("hong_bounds").public_constants(metadata)
+    assert found == pytest.approx((row["kappa"], row["alpha"]), rel=row["rtol"])
 
 
 def test_the_bounds_of_hong_hold_and_slips_of_the_slides_stay_open(

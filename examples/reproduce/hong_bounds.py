@@ -8,6 +8,7 @@ measured in ``hong_influence.py``.
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 from fractions import Fraction
 
@@ -19,7 +20,7 @@ from dpglm import DPLogisticRegression
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import PrivacyFilter
-from dpglm.schedules import DynamicNoise, PublicMetadata, optimal_n_iter, public_constants
+from dpglm.schedules import DynamicNoise, PublicMetadata
 from dpglm.sums.objective import Objective
 
 DELTA = 1e-5
@@ -29,6 +30,55 @@ MOMENTUM = 0.5
 ADULT = PublicMetadata(48842, 124, alpha=1e-3, curvature=0.25, max_row_norm=1.0)
 # Condition numbers and noise-to-gap ratios to compare their formula for T* with the minimum at.
 T_STAR = [(10, 1e-4), (50, 1e-5), (100, 1e-6), (251, 2.08e-6), (1000, 1e-8)]
+
+
+def public_constants(metadata: PublicMetadata, *, gap: float | None = None) -> tuple[float, float]:
+    """Return condition number and noise-to-gap ratio of Hong, Wang & Zhou (2022).
+
+    The ratio is ``d C^2 / (2 mu^2 M n^2 gap)`` with d released values and the smoothness M. C is
+    the clipping norm of the metadata, or the row norm without one; mu is relative to C: half the
+    budget's under ``"replace_one"``. The gap bounds the objective at zero less its minimum, by
+    default log(K) for K classes.
+    """
+    gap = math.log(max(2, metadata.n_outputs)) if gap is None else gap
+    clip = metadata.max_row_norm if metadata.clip is None else np.max(metadata.clip)
+    noise = metadata.n_released * (clip / (metadata.mu * metadata.n_samples)) ** 2
+    return metadata.condition_number, noise / (2 * metadata.smoothness * gap)
+
+
+def optimal_n_iter(kappa: float, noise_to_gap: float, *, dynamic: bool = True) -> int:
+    """Return the number of iterations with the least bound of Hong, Wang & Zhou (2022).
+
+    The bound is on the excess risk of `DynamicNoise`, or of constant noise. `public_constants`
+    returns both arguments.
+
+    Notes
+    -----
+    With gamma = 1 - 1/kappa and a = noise_to_gap the bound, relative to the gap, is
+    ``gamma^T + a ((1 - gamma^(T/2)) / (1 - gamma^(1/2)))^2`` for dynamic noise and
+    ``gamma^T + kappa a T (1 - gamma^T)`` for constant noise. Both have a single minimum in T.
+    """
+    if kappa == 1:
+        return 1
+    log_gamma = math.log1p(-1 / kappa)
+    gap = -math.expm1(log_gamma / 2)
+    cost = kappa * noise_to_gap
+
+    def dynamic_bound(t: int) -> float:
+        return math.exp(log_gamma * t) + noise_to_gap * (math.expm1(log_gamma * t / 2) / gap) ** 2
+
+    def constant_bound(t: int) -> float:
+        return math.exp(log_gamma * t) - cost * t * math.expm1(log_gamma * t)
+
+    def constant_rises(t: int) -> bool:
+        slope = log_gamma * math.exp(log_gamma * t) * (1 - cost * t)
+        return slope >= cost * math.expm1(log_gamma * t)
+
+    if dynamic:
+        first = math.floor(-2 * math.log1p(gap**2 / noise_to_gap) / log_gamma)
+        return min(max(1, first), first + 1, key=dynamic_bound)
+    first = bisect_left(range(1, 2**62), True, key=constant_rises)
+    return min(max(1, first), first + 1, key=constant_bound)
 
 
 def largest_momentum_step(

@@ -16,6 +16,8 @@ from hong_bounds import (
     influence,
     largest_momentum_step,
     momentum_bounds,
+    optimal_n_iter,
+    public_constants,
 )
 from scipy.special import expit
 
@@ -28,8 +30,6 @@ from dpglm.schedules import (
     Constant,
     DynamicNoise,
     PublicMetadata,
-    optimal_n_iter,
-    public_constants,
 )
 
 N_SAMPLES = 5000
