@@ -25,7 +25,6 @@ from dpglm.workflow.releases import (
     NoisyTable,
     Released,
     fitted_classes,
-    positive_class,
     ranking_score,
     released_statistics,
 )
@@ -68,16 +67,14 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         """
         self._forget()
         self._check()
-        n_classes = len(fitted_classes(self.estimator))
-        if n_classes != 2:
-            raise ValueError(f"{type(self).__name__} is for two classes, not {n_classes}.")
-        positive = self._positive()
-        statistics = released_statistics(
-            self.estimator, X, y, self._budget(), ["table"], positive=positive
-        )
+        classes = fitted_classes(self.estimator)
+        if len(classes) != 2:
+            raise ValueError(f"{type(self).__name__} is for two classes, not {len(classes)}.")
+        of = {"pos_label": getattr(self, "pos_label", classes[1])}
+        statistics = released_statistics(self.estimator, X, y, self._budget(), ["table"], **of)
         with statistics as released:
-            found = {self._learned: self._learn(released), "classes_": released.classes}
-            found["pos_label_"] = released.classes[positive]
+            found = {self._learned: self._learn(released), "classes_": classes}
+            found["pos_label_"] = released.pos_label
             # All at once: an interrupt in between would leave a part of a fit.
             vars(self).update(found, privacy_=released.ledger)
             if not released.table.has_visible_classes:
@@ -87,10 +84,6 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
                     stacklevel=2,
                 )
         return self
-
-    def _positive(self) -> int:
-        """Return the place of the class that the table counts as the second."""
-        return 1
 
     @property
     def n_features_in_(self) -> int:
@@ -256,9 +249,6 @@ class PrivateThresholdClassifier(_OnNoisyTable):
                 f"criterion={self.criterion!r} must be 'balanced_accuracy', 'accuracy', or a dict "
                 "of the costs of a 'false_positive' and of a 'false_negative'."
             )
-
-    def _positive(self) -> int:
-        return positive_class(self.estimator, self.pos_label)
 
     def _learn(self, released: Released) -> float:
         costs = 1 / released.table.totals  # classes count alike

@@ -236,14 +236,15 @@ def released_statistics(
     budget: PrivacyBudget,
     needed: Container[str],
     loss_bound: float = 4.0,
-    positive: int = 1,
+    pos_label: Any = None,
 ) -> Iterator["Released"]:
     """Release the statistics ``needed``, by name, and charge for them.
 
     The model predicts first: its errors come before any release. A later error, of the block too,
-    has the ``privacy_ledger``. Of two classes the one at the place ``positive`` counts as second.
+    has the ``privacy_ledger``. Of two classes the positive one counts as second.
     """
     classes, names = fitted_classes(model), [name for name in STATISTICS if name in needed]
+    positive = _positive_place(model, pos_label)
     with steps_alone():
         records = _scored_records(model, X, y, names, loss_bound, positive)
     n_records = budget.public_n_samples(records.n_records)
@@ -302,13 +303,17 @@ def fitted_classes(model: Any) -> np.ndarray:
     return check_labels("classes_", model.classes_)
 
 
-def positive_class(model: Any, pos_label: Any = None) -> int:
-    """Return the place of the positive class of a fitted model, maybe of one behind a schema."""
+def _positive_place(model: Any, pos_label: Any) -> int:
+    """Return the place of the positive class of a fitted model, which may be behind a schema."""
+    if len(classes := fitted_classes(model)) > 2:
+        if pos_label is not None:
+            raise ValueError(f"pos_label={pos_label!r} is for two classes; leave it out for more.")
+        return 1
     parts = [model, *getattr(model, "get_params", dict)().values()]
     for frozen in [part.estimator for part in parts if isinstance(part, FrozenEstimator)]:
         parts += frozen.get_params().values()
     schema = next((part for part in parts if isinstance(part, Schema)), None)
-    return positive_place(fitted_classes(model), pos_label, schema)
+    return positive_place(classes, pos_label, schema)
 
 
 def _check_size(budget: PrivacyBudget, n_records: int) -> None:
@@ -454,6 +459,11 @@ class Released:
     quantile: float
     on_scale: Callable[[Any], Any]
     ledger: PrivacyLedger
+
+    @cached_property
+    def pos_label(self) -> Any:
+        """The positive one of two classes, or None."""
+        return None if len(self.classes) > 2 else self.classes[self.positive]
 
     @cached_property
     def table(self) -> "NoisyTable":

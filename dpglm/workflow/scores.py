@@ -23,7 +23,6 @@ from dpglm.workflow.releases import (
     Released,
     Z,
     fitted_classes,
-    positive_class,
     released_statistics,
 )
 
@@ -276,16 +275,13 @@ def private_scores(
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_samples_estimate)
     loss_bound = check_number("loss_bound", loss_bound, above=1e-6, at_most=1e6)
     several = len(fitted_classes(model)) > 2
-    if several and pos_label is not None:
-        raise ValueError(f"pos_label={pos_label!r} is for two classes; leave it out for more.")
-    positive = 1 if several else positive_class(model, pos_label)
     known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
     if n_samples_estimate is not None:
         # With a private number of records, a record moves the pairs by an unbounded amount.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
     needed = {statistic for name in chosen for statistic in known[name]}
-    statistics = released_statistics(model, X, y, budget, needed, loss_bound, positive)
+    statistics = released_statistics(model, X, y, budget, needed, loss_bound, pos_label)
     # A score below the noise level becomes NaN, without a warning.
     with statistics as released, np.errstate(all="ignore"):
         found = {name: _SCORES[name][0](released) for name in chosen}
@@ -294,7 +290,7 @@ def private_scores(
             classes=released.classes,
             n_records=released.n_records,
             privacy_=released.ledger,
-            pos_label=None if several else released.classes[positive],
+            pos_label=released.pos_label,
             **found,
         )
 
