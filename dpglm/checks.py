@@ -139,6 +139,8 @@ def check_unmasked(name: str, values: Any) -> None:
 def check_rows(X: Any) -> None:
     """Refuse rows with masks, dates or times, which numpy would read as numbers."""
     check_unmasked("X", X)
+    if type(X).__name__ == "LazyFrame":
+        raise ValueError("X is a LazyFrame, which holds no rows yet; give X.collect().")
     dtypes = getattr(X, "dtypes", getattr(X, "dtype", None))
     dtypes = getattr(getattr(X, "schema", None), "types", dtypes)
     dtypes = dtypes if np.iterable(dtypes) else [dtypes]

@@ -1,7 +1,6 @@
-"""Day one: broken sparse rows, people under two names, null records, vaults that refused."""
+"""Day one: people under two names, null records, vaults that refused."""
 
 import contextlib
-import copy
 import math
 import unicodedata
 from functools import partial
@@ -27,7 +26,7 @@ from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import Vault
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
-from dpglm.schema.values import check_sparse, null_rows
+from dpglm.schema.values import null_rows
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.rows import rows_of
 from dpglm.workflow import (
@@ -45,96 +44,6 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(N, 3)), np.arange(N) % 2
 PUBLIC = LogisticRegression().fit(X, Y)
 NFC, NFD = (partial(unicodedata.normalize, form) for form in ("NFC", "NFD"))
-
-
-# Sparse rows
-
-
-def broken(form, part, value):
-    """A matrix of which one entry of one part is wrong, as no constructor would let it be."""
-    S = copy.deepcopy(sparse.csr_array(X).asformat(form))
-    if part == "end":
-        S.indptr[-1] = S.indptr[-1] + value
-    elif part == "shorter":
-        S.data = S.data[:-value]
-    elif part == "lists":
-        S.data[3] = S.data[3][:-1]
-    elif form == "coo":
-        row, column = S.coords
-        S.coords = (np.where(row == 3, value, row), column)
-    else:
-        array = getattr(S, part)
-        array[len(array) // 2] = value
-    return S
-
-
-BROKEN = {
-    "end beyond the data": ("csr", "end", 10**6),
-    "falling": ("csr", "indptr", 2**30),
-    "below zero": ("csr", "indptr", -5),
-    "column beyond": ("csr", "indices", 10**6),
-    "column below zero": ("csr", "indices", -1),
-    "data too short": ("csr", "shorter", 5),
-    "columns": ("csc", "indptr", 2**30),
-    "rows of columns": ("csc", "indices", 2**30),
-    "blocks": ("bsr", "indices", 2**30),
-    "ends of blocks": ("bsr", "end", 10**6),
-    "coordinates": ("coo", "row", 2**30),
-    "coordinate below zero": ("coo", "row", -(2**30)),
-    "diagonals": ("dia", "shorter", 1),
-    "lists": ("lil", "lists", None),
-}
-DOORS = {
-    "fit": lambda S: DPLogisticRegression().fit(S, Y),
-    "baseline": lambda S: BASELINES[0]().fit(S, Y),
-    "source": lambda S: ArraySource(S, Y),
-    "blocks": lambda S: DPLogisticRegression(classes=[0, 1]).fit([(S, Y)]),
-    "predict": lambda S: DPLogisticRegression(max_iter=2).fit(X, Y).predict(S),
-    "score": lambda S: DPLogisticRegression(max_iter=2).fit(X, Y).score(S, Y),
-    "scores": lambda S: private_scores(PUBLIC, S, Y, epsilon=1.0),
-    "calibration": lambda S: PrivateCalibratedClassifier(PUBLIC).fit(S, Y),
-    "calibrated": lambda S: (
-        PrivateCalibratedClassifier(PUBLIC, epsilon=9.0).fit(X, Y).predict_proba(S)
-    ),
-    "search": lambda S: PrivateSearchCV(DPLogisticRegression(), {}).fit(S, Y),
-    "split": lambda S: private_train_test_split(S, Y),
-    "kernels": rows_of,
-}
-
-
-@pytest.mark.filterwarnings("ignore::dpglm.exceptions.UtilityWarning")
-@pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
-@pytest.mark.parametrize("door", DOORS)
-def test_dayone_a_broken_sparse_matrix_is_refused_at_every_door(door):
-    for what, how in BROKEN.items():
-        S = broken(*how)
-        if door == "kernels" and S.format != "csr":
-            continue
-        with record() as tape, pytest.raises(ValueError, match="do not fit together") as error:
-            DOORS[door](S)
-        used = door in ("predict", "score", "calibrated")
-        assert used or not tape.releases, what
-        assert not hasattr(error.value, "privacy_ledger")
-
-
-@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64, np.uint64, ">i4"])
-def test_dayone_a_sound_sparse_matrix_is_taken_with_any_indices(form, dtype):
-    S = sparse.csr_array(X * (X > 0)).asformat(form)
-    for part in {"indices", "indptr"} & set(vars(S)):
-        setattr(S, part, getattr(S, part).astype(dtype))
-    check_sparse(S)
-    check_sparse(sparse.csr_array((2, 3)).asformat(form))
-
-
-def test_dayone_dask_refuses_a_broken_partition():
-    import dask
-    from dask import array
-
-    part = dask.delayed(broken)(*BROKEN["falling"])
-    rows = array.from_delayed(part, X.shape, meta=sparse.csr_array((0, 3)))
-    with pytest.raises(ValueError, match="do not fit together"):
-        DPLogisticRegression(classes=[0, 1]).fit(rows, array.from_array(Y, chunks=N))
 
 
 # Names

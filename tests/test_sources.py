@@ -25,7 +25,6 @@ from dpglm.privacy.noise import rounded_gaussian
 from dpglm.schema import (
     CategoricalColumn,
     NumericColumn,
-    PublicBoundsScaler,
     Schema,
     Target,
     load_schema,
@@ -649,35 +648,3 @@ def test_a_block_without_rows_is_skipped():
     expected, _ = fitted(ESTIMATORS[0], given)
     got, _ = fitted(ESTIMATORS[0], [empty, *given[:2], empty, *given[2:], empty])
     assert_array_equal(got, expected)
-
-
-NAMES = np.array([["12", "Alice Smith"], ["3", "4"]], dtype=object)
-VALUES = np.array([[12.5, 37.25], [3.0, 4.0]])
-LABELS = np.array([0, 1])
-QUOTED = {
-    "text": (NAMES, LABELS),
-    "strings": (NAMES.astype(str), LABELS),
-    "table": (pd.DataFrame(NAMES), LABELS),
-    "lists": (NAMES.tolist(), LABELS),
-    "blocks of text": ([(NAMES, LABELS)], None),
-    "complex": (VALUES + 1j, LABELS),
-    "complex blocks": ([(VALUES + 1j, LABELS)], None),
-    "sparse complex": (sparse.csr_array(VALUES + 1j), LABELS),
-    "one dimension": (VALUES[:, 1], LABELS),
-    "a row too long": ([[12.5, 37.25], [37.25]], LABELS),
-    "infinite": (np.array([[37.25, np.inf], [3.0, 4.0]]), LABELS),
-}
-
-
-@pytest.mark.parametrize(("X", "y"), QUOTED.values(), ids=QUOTED)
-def test_no_error_quotes_the_features_of_a_record(X, y):
-    steps = [DPLogisticRegression(classes=[0, 1])]
-    steps += [PublicBoundsScaler()] if y is not None else []
-    for step in steps:
-        with pytest.raises(ValueError, match=r"\bX\b") as failure:
-            step.fit(X, y)
-        error = failure.value
-        while error is not None:  # what hides behind it leaves the fit with it
-            shown = "".join(traceback.format_exception(error, limit=0))
-            assert "Smith" not in shown and "37.25" not in shown
-            error = error.__context__

@@ -170,6 +170,17 @@ def by_column(function):
     return lambda raw: {name: function(values) for name, values in raw.items()}
 
 
+def masked(values):
+    """Values behind a mask stand for none, whatever they are."""
+    mask = [value is None for value in values]
+    behind = next(value for value in values if value is not None)
+    values = [behind if value is None else value for value in values]
+    return np.ma.masked_array(np.array(values, dtype=object), mask)
+
+
+in_bytes = by_column(lambda values: [v.encode() if isinstance(v, str) else v for v in values])
+
+
 CONTAINERS = {
     "dict": by_column(partial(np.array, dtype=object)),
     "lists": dict,
@@ -185,6 +196,12 @@ CONTAINERS = {
         by_column(lambda values: pa.array(values).dictionary_encode())(raw)
     ),
     "dask": as_dask,
+    "dayone masked": by_column(masked),
+    "dayone bytes": in_bytes,
+    "dayone bytes of pandas": lambda raw: pd.DataFrame(in_bytes(raw)),
+    "dayone bytes in categories": lambda raw: pd.DataFrame(in_bytes(raw)).astype("category"),
+    "dayone bytes of polars": lambda raw: pl.DataFrame(in_bytes(raw)),
+    "dayone bytes of arrow": lambda raw: pa.table(in_bytes(raw)),
 }
 
 
@@ -204,11 +221,15 @@ def from_csv(raw, schema, folder):
     return schema.transformer().fit_transform(bunch.data)
 
 
-def from_parquet(raw, schema, folder):
-    pa.parquet.write_table(pa.table(with_target(raw)), folder / "t.parquet")
+def from_parquet(raw, schema, folder, table=with_target):
+    pa.parquet.write_table(pa.table(table(raw)), folder / "t.parquet")
     ((rows, labels),) = ParquetSource(folder / "t.parquet", schema).read([0])
     assert labels.tolist() == with_target(raw)["paid"]
     return rows
+
+
+def dayone_bytes_from_parquet(raw, schema, folder):
+    return from_parquet(raw, schema, folder, lambda raw: in_bytes(with_target(raw)))
 
 
 def from_container(name):
@@ -220,7 +241,7 @@ def from_container(name):
     return encoded
 
 
-READERS = [from_csv, from_parquet, *map(from_container, CONTAINERS)]
+READERS = [from_csv, from_parquet, dayone_bytes_from_parquet, *map(from_container, CONTAINERS)]
 in_every_reader = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 
 

@@ -21,6 +21,7 @@ from dpglm.audit.designs import (
     minimizer_scores,
 )
 from dpglm.audit.statistics import AuditResult, CanaryScores, audit_scores
+from dpglm.checks import check_number, check_whole
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.tables import preformatted, text_table
@@ -144,15 +145,21 @@ def audit_estimator(
             f"{name} has no parameter epsilon, so that there is no claim to audit; wrap it in an "
             "estimator that has one."
         )
-    epsilon, delta = parameters["epsilon"], parameters.get("delta", 0.0)
-    if not epsilon < np.inf:
-        raise ValueError(f"epsilon={epsilon!r} claims nothing; pass a finite epsilon.")
+    limits = {"above": 0, "below": np.inf}
+    epsilon = check_number("epsilon", parameters["epsilon"], **limits, advice="inf claims nothing")
+    delta = parameters.get("delta", 0.0)
     audit = _Audit(
-        estimator, n_canaries, n_fits, false_positive_rate, container, row_norm, random_state
+        estimator,
+        check_whole("n_canaries", n_canaries),
+        check_whole("n_fits", n_fits),
+        check_number("false_positive_rate", false_positive_rate, above=0, below=1),
+        container,
+        check_number("row_norm", row_norm, **limits),
+        random_state,
     )
     families = () if black_box else type(estimator).__mro__
     parts = next((AUDITS[family] for family in families if family in AUDITS), _Audit.from_outside)
-    return AuditReport(name, float(epsilon), float(delta), tuple(parts(audit)))
+    return AuditReport(name, epsilon, float(delta), tuple(parts(audit)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -246,7 +246,7 @@ def _options_of_rows(estimator: Any, X: Any, sample_weight: Any, groups: Any) ->
         limits = {"above": 0, "at_most": LARGEST_WEIGHT}
         largest = check_number("max_weight", estimator.max_weight, **limits)
         # Those above the bound count as 1.
-        options["row_weights"] = _checked_weights(sample_weight, X) / largest
+        options["row_weights"] = checked_weights(sample_weight, X) / largest
     if groups is not None:
         options["groups"] = group_numbers(groups, X)
         most = check_whole("max_contributions", estimator.max_contributions)
@@ -254,7 +254,7 @@ def _options_of_rows(estimator: Any, X: Any, sample_weight: Any, groups: Any) ->
     return options
 
 
-def _checked_weights(sample_weight: Any, X: Any) -> np.ndarray:
+def checked_weights(sample_weight: Any, X: Any) -> np.ndarray:
     """Return the weight of each row as a float64."""
     weights = _of_each_row("sample_weight", sample_weight, X)
     numeric = weights.dtype.kind in "biuf"

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.checks import check_labels
 from dpglm.estimators.callbacks import picklable_copy
-from dpglm.estimators.inputs import Table, as_source, spelled
+from dpglm.estimators.inputs import Table, as_source, checked_weights, spelled
 from dpglm.exceptions import Offered
 from dpglm.privacy.odometer import count_copy, warn_of_exact_scores
 from dpglm.schema.values import is_dask, validated
@@ -193,9 +193,10 @@ class LinearPredictions(ExactScore):
         hits = _answers(picklable_copy(self)._hits, source, labelled=True)
         return float(sum(hits) / source.n_samples)
 
-    def _hits(self, X: Any, y: Any, *, normalize: bool = False, **options: Any) -> Any:
+    def _hits(self, X: Any, y: Any, *, normalize: bool = False, sample_weight: Any = None) -> Any:
         y = spelled(check_labels("y", y), self.classes_)
-        return accuracy_score(y, self.predict(X), normalize=normalize, **options)
+        weights = None if sample_weight is None else checked_weights(sample_weight, y)
+        return accuracy_score(y, self.predict(X), normalize=normalize, sample_weight=weights)
 
     def to_sklearn(self) -> Any:
         """Return a plain model of scikit-learn that predicts the same, and needs no dpglm.

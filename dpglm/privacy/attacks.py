@@ -87,9 +87,9 @@ def attack_power(
     >>> round(attack_power(ledger, 0.01), 4)
     0.0189
     """
-    rate = np.asarray(false_positive_rate, dtype=float)
-    for end in (rate.min(), rate.max()):
-        check_number("false_positive_rate", end, above=0, below=1)
+    given = np.asarray(false_positive_rate, dtype=object)
+    rates = [check_number("false_positive_rate", r, above=0, below=1) for r in given.ravel()]
+    rate = np.reshape(rates, given.shape)
     bounds = [np.ones_like(rate)]
     mu = gaussian_mu(ledger)
     if ledger.seeded or not ledger.protects:

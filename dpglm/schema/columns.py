@@ -70,6 +70,9 @@ class _Described:
                 f"a {self._what} has name={self.name!r}; give a non-empty string. Columns of a "
                 "table need names that are strings: see frame.rename(columns=str)."
             )
+        for field, value in [*vars(self).items()]:
+            if isinstance(value, np.number | np.bool_ | np.str_):
+                self._set(field, value.item())
         if not self.to_fill_in:
             self._check()
 
@@ -149,7 +152,7 @@ class Column(_Described):
     @property
     def has_constant(self) -> bool:
         """Whether a public constant stands for missing values."""
-        return self.missing not in (None, "indicator")
+        return self.missing is not None and repr(self.missing) != "'indicator'"
 
     @property
     def _indicator(self) -> list[str]:
@@ -162,7 +165,7 @@ class Column(_Described):
 
     def _check_category(self) -> None:
         self._set("missing", as_listed(self.missing, self.categories))
-        self._check_missing(self.missing in self.categories, "one of the categories")
+        self._check_missing(repr(self.missing) in map(repr, self.categories), "a category")
 
     def _refuse(self, wrong: np.ndarray, text: str, advice: str = "") -> None:
         """Raise an error if a row is wrong, without its value, which is that of a record."""

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dpglm.checks import check_whole
 from dpglm.exceptions import require
 from dpglm.schema.columns import (
     FILL_IN,
@@ -199,7 +200,7 @@ class Schema(Printed):
         """
         self.check_filled_in()
         if n_segments is not None:
-            return self._bent(n_segments)
+            return self._bent(check_whole("n_segments", n_segments))
         for level in range(_LEVELS, 0, -1):
             finer = self._bent(2**level)
             n_bent = sum(c.n_segments for c in finer.columns if isinstance(c, _CURVED))

@@ -459,8 +459,6 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
     check_rows(rows)
     if sparse.issparse(rows):
         check_sparse(rows)
-    if type(rows).__name__ == "LazyFrame":
-        raise ValueError("X is a LazyFrame, which holds no rows yet; give X.collect().")
     if getattr(getattr(rows, "dtype", None), "names", None):
         raise ValueError(
             "X is a structured array; make its fields columns, for example by "
