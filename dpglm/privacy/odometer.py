@@ -442,7 +442,9 @@ class JointCharge:
         self._token = _joint.set(self)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and self.is_charged:
+            state_cost(error, self.ledger)
         # A context copied in the block still has this charge: leave no fits in it.
         self._left = iter(())
         _joint.reset(self._token)

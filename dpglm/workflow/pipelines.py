@@ -34,8 +34,8 @@ class Finding:
     """A step of a pipeline that the guarantee of the fit does not cover, or may not.
 
     ``step`` is its place, as nested parameters are named, ``reads`` its effect on other people's
-    rows, and ``instead`` a replacement. ``severity`` is "breaks", "leaks", "refused", as on the
-    page of sharp edges, or "not known": only the author of the step can tell.
+    rows, and ``instead`` a replacement. ``severity`` is "breaks", "leaks", "refused" or "not
+    known": only the author of the step can tell.
     """
 
     step: str

@@ -28,7 +28,7 @@ from dpglm.privacy.events import ChoiceEvent, FilterEvent
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source
-from dpglm.privacy.odometer import JointCharge, state_cost
+from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.tables import Printed
 from dpglm.workflow.pipelines import findings_of, parts_of, spends, stated
@@ -237,7 +237,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = utils.indexable(X, y)
         settings = self._settings()
-        # Also those rows that only the choice reads: an error must come before anything is charged.
+        # An error of a row must come before anything is charged.
         widths = [_width(self._configured(setting), X, y) for setting in settings]
         y = check_labels("y", y)
         if self._declared() is None:
@@ -245,13 +245,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         classes = resolved_classes(self._declared(), y)
         y = spelled(y, classes)
         plan = self._plan(settings, len(y), widths, len(classes))
-        with JointCharge(plan.ledger, self) as whole:
-            try:
-                found = self._search(plan, settings, classes, X, y)
-            except BaseException as error:
-                if whole.is_charged:
-                    state_cost(error, plan.ledger)
-                raise
+        with JointCharge(plan.ledger, self):
+            found = self._search(plan, settings, classes, X, y)
         vars(self).update(found, plan_=plan, privacy_=plan.ledger)
         return self
 
