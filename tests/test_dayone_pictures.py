@@ -7,6 +7,7 @@ import pickle
 from html import escape
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
@@ -29,7 +30,15 @@ from dpglm import (
 from dpglm.audit import audit_estimator
 from dpglm.exceptions import NAMES, PARAMETERS
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
-from dpglm.study import PrivacyReport, ShapeDisplay, expected_accuracy, expected_errors, plot
+from dpglm.study import (
+    PrivacyReport,
+    ShapeDisplay,
+    cli,
+    expected_accuracy,
+    expected_errors,
+    model_card,
+    plot,
+)
 from dpglm.study.cli import main
 from dpglm.study.shapes import terms_of
 from dpglm.workflow import PrivateCalibratedClassifier
@@ -237,3 +246,30 @@ def test_dayone_scores_print_what_was_asked_for_and_intervals_that_were_cut():
     asked = private_scores(model, X, y, epsilon=9.0, scores=["calibration_curve", "log_loss"])
     assert "Calibration curve" in str(asked) and float(asked.log_loss) == asked.log_loss.value
     assert asked.to_frame().index.tolist() == ["log_loss"]
+
+
+def test_dayone_what_looks_right_at_first_ends_in_a_sentence(printed, tmp_path):
+    model, frame = printed["inference"][0], pd.DataFrame({"age": [1]})
+    with pytest.raises(TypeError, match=r"made by ShapeDisplay\.from_estimator"):
+        ShapeDisplay(model)
+    fit = DPLogisticRegression(classes=[0, 1], max_iter=2).fit(*make_census(200, random_state=0))
+    with pytest.raises(ValueError, match="data=<DataFrame> must be a dict of public facts"):
+        model_card(fit, data=frame)
+    with pytest.raises(TypeError, match=r"attributes: take scores\.accuracy"):
+        printed["scores"][0]["accuracy"]
+    table, described = tmp_path / "t.csv", tmp_path / "s.json"
+    schema = Schema("t", [NumericColumn("age", 0, 9)], Target("y", ["no", "yes"]))
+    described.write_text(schema.to_json())
+    table.write_text("age,y\n1,no\n2,yes\n")
+    for given in (schema, described, str(described)):
+        assert dpglm.read_csv(table, given).data["age"].tolist() == [1.0, 2.0]
+    table.write_bytes(b"PAR1\xff\xfe")
+    with pytest.raises(ValueError, match=r"For Parquet use dpglm\.sources\.ParquetSource"):
+        dpglm.read_csv(table, schema)
+
+
+def test_dayone_an_audit_of_all_says_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "AUDITED", {n: cli.AUDITED[n] for n in ("majority", "privgene")})
+    main(["audit", "--all", "--canaries", "100", "--fits", "100"])
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("1 of 2, after 0 s: auditing majority") and second.startswith("2 of 2")

@@ -11,11 +11,16 @@ from sklearn.utils import Bunch
 
 from dpglm.exceptions import require
 from dpglm.schema.columns import CategoricalColumn, NumericColumn
-from dpglm.schema.table import Schema, plain_path
+from dpglm.schema.table import Schema, load_schema, plain_path
 from dpglm.schema.values import composed, distinct
 
 
-def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None = None) -> Bunch:
+def read_csv(
+    path: str | os.PathLike[str],
+    schema: Schema | str | os.PathLike[str],
+    *,
+    target: str | None = None,
+) -> Bunch:
     """Read the columns of a schema from a CSV file with a header.
 
     Parameters
@@ -23,7 +28,7 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     path : path-like
         In UTF-8, a record a line, separated by commas, or by semicolons if the header has one.
         Columns that the schema does not list are ignored.
-    schema : Schema
+    schema : Schema, or a name or path as in `load_schema`
     target : str, optional
         Column of the labels; by default the one that the schema names.
 
@@ -52,6 +57,7 @@ def read_csv(path: str | os.PathLike[str], schema: Schema, *, target: str | None
     >>> people.data["age"].tolist(), people.target.tolist()
     ([36.0, 41.0], ['yes', 'no'])
     """
+    schema = schema if isinstance(schema, Schema) else load_schema(schema)
     if target is not None:
         schema = replace(schema, target=replace(schema.target, name=target))
     frame = read_texts(path, [*schema.feature_names, schema.target.name])
@@ -96,7 +102,10 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
                 # Most strings occur many times: keep one object of each.
                 rows.append([known.setdefault(t, t) for t in (row[k].strip() for k in wanted)])
         except UnicodeDecodeError:
-            raise ValueError(f"{path} is not a CSV file in UTF-8.") from None
+            raise ValueError(
+                f"{path} is not a CSV file in UTF-8. For Parquet use dpglm.sources.ParquetSource, "
+                "or read the table with pandas."
+            ) from None
         except csv.Error:
             raise ValueError(
                 f"{path}, line {len(rows) + 2 if head else 1}, is not one record with as many "

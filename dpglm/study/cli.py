@@ -329,9 +329,9 @@ def _compare(arguments: argparse.Namespace) -> int:
                 n_splits=arguments.folds, n_repeats=arguments.repeats, seed=arguments.seed,
                 n_jobs=arguments.jobs, results_file=output, progress=True,
             )  # fmt: skip
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             sentence = f"Interrupted. To resume, run the same command with --output {output}"
-            print(sentence, file=sys.stderr)
+            print(sentence, *getattr(stop, "__notes__", []), sep="\n", file=sys.stderr)
             return 130
     if arguments.output is None:
         os.unlink(output)
@@ -465,9 +465,12 @@ def _audit(arguments: argparse.Namespace) -> int:
     if arguments.all and arguments.plot is not None:
         raise ValueError("argument --plot: draws one estimator; name it with --estimator")
     begin, reports, missing = time.perf_counter(), [], []
-    for name in AUDITED if arguments.all else [arguments.estimator or "logistic"]:
-        if arguments.all and sys.stderr.isatty():
-            print(f"auditing {name} ...", file=sys.stderr)
+    names = [*AUDITED] if arguments.all else [arguments.estimator or "logistic"]
+    for number, name in enumerate(names, 1):
+        if arguments.all:
+            seconds = time.perf_counter() - begin
+            progress = f"{number} of {len(names)}, after {seconds:.0f} s: auditing {name}"
+            print(progress, file=sys.stderr, flush=True)
         method = AUDITED[name]
         try:
             # That delta is large for so few records is no matter: they are artificial.

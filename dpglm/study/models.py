@@ -239,6 +239,10 @@ def model_card(
     guarantee = PrivacyReport(estimator).to_dict()["guarantee"]
     steps = [*estimator] if isinstance(estimator, Pipeline) else [estimator]
     model, schema = steps[-1], schema or getattr(steps[0], "schema", None)
+    if not isinstance(data, Mapping | None):
+        raise ValueError(
+            f"data=<{type(data).__name__}> must be a dict of public facts, as {{'records': 500}}."
+        )
     facts = dict(data or {})
     if schema is not None:
         facts["schema"] = (

@@ -276,6 +276,12 @@ class ShapeDisplay(Display):
     ['age']
     """
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Refuse a model, as scikit-learn's displays do."""
+        if len(given) + len(named) < 3:
+            raise TypeError("A ShapeDisplay is made by ShapeDisplay.from_estimator(model, schema).")
+        return super().__new__(cls)
+
     @classmethod
     def from_estimator(
         cls,

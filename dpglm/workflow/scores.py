@@ -186,6 +186,9 @@ class PrivateScores(Printed):
     def _single(self) -> Iterator[tuple[str, PrivateScore]]:
         return ((n, score) for n in _SINGLE if (score := getattr(self, n)) is not None)
 
+    def __getitem__(self, name: str) -> Any:
+        raise TypeError(f"Scores are attributes: take scores.{name}, or to_frame().")
+
     def to_frame(self) -> Any:
         """Return the scores that are one number as a table, with their intervals; needs pandas."""
         pd = require("pandas", "data", "The to_frame of scores")
