@@ -10,7 +10,6 @@ from sklearn.utils import resample
 from dpglm.datasets import fetch_table
 from dpglm.study import plot
 from dpglm.study.comparison import compare, encoded
-from dpglm.study.report import html_report
 
 
 def run(description: str, name: str, estimators: Mapping[str, Any]) -> None:
@@ -51,5 +50,4 @@ def run(description: str, name: str, estimators: Mapping[str, Any]) -> None:
         print(f"No figure: {error}")
     else:
         display.figure_.savefig(arguments.results / f"{name}.png", dpi=150)
-        (arguments.results / f"{name}.html").write_text(html_report(results), encoding="utf-8")
     print(f"\nWritten to {arguments.results}/{name}.*")

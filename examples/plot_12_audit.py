@@ -14,7 +14,6 @@ import matplotlib.pyplot as plt
 from dpglm import DPLogisticRegression
 from dpglm.audit import audit_estimator
 from dpglm.privacy import vault
-from dpglm.study import plot
 
 model = DPLogisticRegression(epsilon=4.0, max_iter=5, preconditioner=None, clip_schedule=1.0)
 draw = vault.rounded_gaussian
@@ -30,8 +29,13 @@ with mock.patch.object(vault, "rounded_gaussian", half):
 print(broken)
 
 # %%
-# Histograms are what was seen, lines what the claim predicts.
+# In units of the noise that was claimed, each histogram should have a standard deviation of one.
 figure, axes = plt.subplots(2, figsize=(5, 8), layout="constrained")
-plot(sound, ax=axes[0])
-plot(broken, ax=axes[1])
+for ax, report in zip(axes, (sound, broken), strict=True):
+    found = report.parts[-1].evidence
+    for there in (False, True):
+        label = "present" if there else "absent"
+        ax.hist(found.scores[found.present == there], bins=40, alpha=0.4, label=label)
+    ax.set(title=report.verdict.partition(":")[0], xlabel="score of a canary")
+    ax.legend()
 plt.show()

@@ -63,9 +63,7 @@ COMPARE = {
     "--json {here}/notes.txt/t.json": "argument --json: {here}/notes.txt/t.json cannot be opened",
     "--plot {here}/figure.doc": "argument --plot: {here}/figure.doc must end in one of",
     "--plot {here}/page.html": "argument --plot: {here}/page.html must end in one of",
-    "--html {here}/page.png": "argument --html: {here}/page.png must end in one of html",
     "--json a.png --plot a.png": "--plot, --json must name different files",
-    "--html {here}/notes.txt/r.html": "argument --html: {here}/notes.txt/r.html cannot be opened",
     "--what": "unrecognized arguments: --what",
 }
 PLAN = {
@@ -134,7 +132,6 @@ def test_a_dataset_that_cannot_be_found_is_a_bad_argument(capsys, monkeypatch):
     ("missing", "command", "arguments", "sentence"),
     [
         ("matplotlib.figure", "compare", "--plot f.png", "argument --plot: it needs matplotlib"),
-        ("matplotlib.figure", "compare", "--html f.html", "argument --html: it needs matplotlib"),
         ("dp_accounting", "compare", "--estimators sgd-moments", "estimator sgd-moments: "),
         ("dp_accounting", "plan", "--n 777 --epsilon 0.77 --sampling-rate 0.3", "dp-accounting"),
     ],

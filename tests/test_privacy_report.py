@@ -3,7 +3,10 @@
 import json
 import math
 import re
+import shutil
+import subprocess
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +15,6 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from test_report import CHROMIUM, NASTY, Page, opened
 
 from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, PrivacyWarning, seeded_noise
 from dpglm.audit.report import AuditReport
@@ -24,7 +26,58 @@ from dpglm.study.cli import main
 from dpglm.study.privacy_report import PRIORS, RATES, RELEASES
 from dpglm.workflow import PrivateSearchCV, private_scores
 
+NASTY = "--><script>alert(\"x\")</script> & 'é'"
+VOID = {"meta", "link", "img", "source"}
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+                None)  # fmt: skip
+# Writes what it sees into the page.
+PROBE = """<script>
+addEventListener("load", () => {
+  const seen = {
+    figures: [...document.querySelectorAll("figure > svg")].map((svg) => svg.clientWidth),
+    tables: [...document.querySelectorAll("table")].map((table) => table.offsetWidth),
+    wide: document.documentElement.scrollWidth > innerWidth,
+  };
+  document.body.dataset.seen = JSON.stringify(seen);
+});
+</script></body>"""
 X, Y = make_census(400, random_state=0)
+
+
+class Page(HTMLParser):
+    """Notes what a page holds, and refuses tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.links, self.texts = [], [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [v for k, v in attributes if k in ("src", "href", "srcset", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+
+def opened(path, page, *options):
+    """Return what the probe saw and what the browser's console holds."""
+    path.write_text(page.replace("</body>", PROBE), encoding="utf-8")
+    process = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         f"--user-data-dir={path.parent / 'profile'}", "--enable-logging=stderr", "--v=0",
+         "--virtual-time-budget=5000", *options, "--dump-dom", path.as_uri()],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    console = [line for line in process.stderr.splitlines() if "CONSOLE" in line]
+    (seen,) = re.findall('data-seen="(.*?)"', process.stdout)
+    return json.loads(seen.replace("&quot;", '"')), console
 
 
 def fitted(**parameters):

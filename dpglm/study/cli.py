@@ -37,7 +37,6 @@ from dpglm.study.comparison import ComparisonResults, encoded, one_line
 from dpglm.study.methods import AUDITED, DATASETS, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import plan_as_asked
-from dpglm.study.report import html_report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -209,10 +208,10 @@ def _output(text: str) -> Path:
     return path
 
 
-def _figure(text: str, page: bool = False) -> Path:
-    """Return a path that can be written, in a format that figures have, or of a page of them."""
+def _figure(text: str) -> Path:
+    """Return a path that can be written, in a format that figures have."""
     figure = require("matplotlib.figure", "plot", "it").Figure()
-    suffixes = ["html"] if page else sorted(figure.canvas.get_supported_filetypes())
+    suffixes = sorted(figure.canvas.get_supported_filetypes())
     if Path(text).suffix[1:] not in suffixes:
         raise ValueError(f"{text} must end in one of {', '.join(suffixes)}")
     return _output(text)
@@ -280,7 +279,6 @@ _COMPARE = [
     "what to keep",
     ("--output", "finished fits, which are not repeated: the same command continues where it was "
      "interrupted", "FILE.jsonl", _output),
-    ("--html", "a report that needs no other file", "FILE.html", partial(_figure, page=True)),
     ("--plot", "a figure for each dataset", "FILE.png", _figure),
     ("--json", "the table", "FILE.json", _output),
     ("--odometer", "charge each private fit to this PrivacyOdometer, within its limit",
@@ -310,7 +308,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
     Published methods and the same models without privacy are compared with them.
     """
-    options = ("output", "html", "plot", "json", "odometer")
+    options = ("output", "plot", "json", "odometer")
     given = {o: path for o in options if (path := getattr(arguments, o)) is not None}
     if len({path.absolute() for path in given.values()}) < len(given):
         names = ", ".join(f"--{option}" for option in given)
@@ -380,8 +378,6 @@ def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
         print("", *filter(None, [results.notes(), own]), sep="\n", file=sys.stderr)
     if arguments.json is not None:
         arguments.json.write_text(results.to_json(), encoding="utf-8")
-    if arguments.html is not None:
-        arguments.html.write_text(html_report(results), encoding="utf-8")
     for dataset in results.datasets if arguments.plot is not None else ():
         path = arguments.plot
         if len(results.datasets) > 1:
@@ -446,7 +442,6 @@ _AUDIT = [
     ("--canaries", "records in one fit", "M", _at_least(100), 2000),
     ("--fits", "of choices, and from outside", "F", _at_least(100), 1000),
     ("--false-positive-rate", "of each test", "A", _fraction, 1e-6),
-    ("--plot", "draw what was detected", "FILE.png", _figure),
     ("--black-box", "look at the coefficients alone, from outside"),
 ]
 _AUDIT_EPILOG = f"""\
@@ -462,8 +457,6 @@ def _audit(arguments: argparse.Namespace) -> int:
     """
     if arguments.all and arguments.estimator is not None:
         raise ValueError("argument --estimator: not allowed with argument --all")
-    if arguments.all and arguments.plot is not None:
-        raise ValueError("argument --plot: draws one estimator; name it with --estimator")
     begin, reports, missing = time.perf_counter(), [], []
     names = [*AUDITED] if arguments.all else [arguments.estimator or "logistic"]
     for number, name in enumerate(names, 1):
@@ -493,7 +486,6 @@ def _audit(arguments: argparse.Namespace) -> int:
         seconds = time.perf_counter() - begin
         passed = f"{len(reports) - len(failed)} of {len(reports)} audits passed"
         print(f"{passed} in {seconds:.0f} s, {len(missing)} were not run.")
-    _save(arguments.plot, reports[0])
     return 1 if failed else 0
 
 

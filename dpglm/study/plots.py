@@ -11,9 +11,6 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpglm.audit.choices import ChoiceCounts
-from dpglm.audit.report import AuditReport
-from dpglm.audit.statistics import AuditResult, CanaryScores
 from dpglm.checks import check_choice
 from dpglm.estimators.inference import Estimates, InferenceResults
 from dpglm.exceptions import require
@@ -33,8 +30,6 @@ from dpglm.study.comparison import (
 from dpglm.study.utility import UtilityGraphResults
 from dpglm.workflow.scores import PrivateScores, counts_with_noise
 
-# Colours of canaries that were not there, that were, and of what breaks a claim or a limit.
-_ABSENT, _PRESENT, _VIOLATED = "C0", "C1", "C3"
 _GUIDE = {"color": "0.6", "linewidth": 1}
 _ERROR_BARS = {"linewidth": 1.5, "markersize": 5, "capsize": 3}
 
@@ -119,7 +114,7 @@ class Display:
 
 
 def plot(found: Any, ax: Any = None, **options: Any) -> Display:
-    """Draw an odometer, a ledger, scores, intervals, an audit, a comparison or a utility graph.
+    """Draw an odometer, a ledger, scores, intervals, a comparison or a utility graph.
 
     Parameters
     ----------
@@ -157,8 +152,6 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     ``inference()``        Intervals, of which the thick part is due to the draw of the records
                            alone. Straight numbers are per standard deviation, and const is left
                            out. Estimates of its methods are drawn as they are.
-    ``AuditReport``        Scores of canaries that were there or not, and private choices, as
-                           measured and as claimed.
     ``ComparisonResults``  Scores against epsilon; horizontal lines are without privacy. What is
                            far worse than the others may lie outside of the view. Options:
                            ``dataset``, needed if there are several; ``metrics``.
@@ -192,7 +185,7 @@ def _odometer(odometer: PrivacyOdometer) -> Display:
     def draw(axes: Any) -> None:
         axes.plot(range(len(used)), used, marker="o", label="budget used")
         if odometer.epsilon is not None:
-            axes.axhline(odometer.epsilon, color=_VIOLATED, linestyle="--", label="limit")
+            axes.axhline(odometer.epsilon, color="C3", linestyle="--", label="limit")
         label = f"epsilon at delta={odometer.delta:g}"
         axes.set(xlabel="number of fits", ylabel=label, ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -251,67 +244,6 @@ def _estimates(found: Estimates) -> Display:
 @display_of.register
 def _inference(results: InferenceResults) -> Display:
     return display_of(results.standardized())
-
-
-@display_of.register
-def _audit(report: AuditReport) -> Display:
-    passed = "passes" if report.passed else "VIOLATES ITS CLAIM"
-    title = f"{report.name}, epsilon {report.epsilon:g}, delta {report.delta:g}: {passed}"
-    panels = [partial(_draw_audit, part=part, delta=report.delta) for part in report.parts]
-    return Display(title, (4.8 * len(panels), 4.4), panels)
-
-
-def _draw_audit(axes: Any, part: AuditResult, delta: float) -> None:
-    evidence = part.evidence
-    if isinstance(evidence, ChoiceCounts):
-        _draw_choices(axes, evidence)
-    elif isinstance(evidence, CanaryScores):
-        _draw_canaries(axes, evidence)
-    else:
-        _histograms(axes, "score", evidence.absent, evidence.present)
-    lower, claimed = part.bounds(delta)
-    found = "passed" if part.passed else "VIOLATED: " + part.violations[0].split(":")[0]
-    axes.set_title(
-        fill(f"{part.name}: {found}", width=48)
-        + f"\nepsilon >= {lower:.3g} shown, {claimed:.3g} claimed",
-        color="black" if part.passed else _VIOLATED,
-        fontsize="medium",
-    )
-    axes.legend(fontsize="small")
-
-
-def _draw_canaries(axes: Any, canaries: CanaryScores) -> None:
-    scores, shift = canaries.scores, canaries.shift
-    absent, present = scores[~canaries.present], scores[canaries.present]
-    _histograms(axes, "score of a canary", absent, present)
-    x = np.linspace(min(scores.min(), -3.5), max(scores.max(), shift + 3.5), 400)
-    axes.plot(x, _normal_density(x), color=_ABSENT, label="absent, as claimed")
-    # A canary that is there is shifted; where its own size varies, the spread is larger as well.
-    spread = math.sqrt(1 + canaries.excess_variance)
-    claimed = _normal_density((x - shift) / spread) / spread
-    axes.plot(x, claimed, color=_PRESENT, label="present, as claimed")
-
-
-def _normal_density(x: np.ndarray) -> np.ndarray:
-    return np.exp(-np.square(x) / 2) / math.sqrt(2 * math.pi)
-
-
-def _histograms(axes: Any, label: str, absent: np.ndarray, present: np.ndarray) -> None:
-    bins = np.histogram_bin_edges(np.concatenate([absent, present]), bins=40)
-    style = {"density": True, "alpha": 0.35}
-    axes.hist(absent, bins, color=_ABSENT, label="absent, measured", **style)
-    axes.hist(present, bins, color=_PRESENT, label="present, measured", **style)
-    axes.set(xlabel=label, ylabel="density")
-
-
-def _draw_choices(axes: Any, choices: ChoiceCounts) -> None:
-    candidates, n_draws = np.arange(len(choices.law)), choices.counts.sum()
-    expected = n_draws * choices.law
-    axes.bar(candidates, choices.counts, color=_ABSENT, alpha=0.45, label="measured")
-    spread = 2 * np.sqrt(expected * (1 - choices.law))
-    label = "as charged, ± 2 standard deviations"
-    axes.errorbar(candidates, expected, spread, fmt=".", color="black", capsize=2, label=label)
-    axes.set(xlabel="candidate", ylabel=f"times chosen in {n_draws} fits")
 
 
 @display_of.register
