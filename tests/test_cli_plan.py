@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import PrivacyCalculator, expected_accuracy, expected_errors
+from dpglm.calculator import expected_accuracy, expected_errors
 from dpglm.estimators.defaults import N_ITER
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
@@ -143,42 +143,6 @@ def test_an_adaptive_plan_tells_what_its_filter_affords(plan):
     whitened = plan("--epsilon 1 --n 9000 --estimator agd --preconditioner full --n-iter 7")
     assert value_of(whitened, "first, second moment").startswith("15% of the budget, noise mul")
     assert "max_iter is 7" in whitened
-
-
-def answer_of(printed):
-    return " ".join(printed.split("ANSWER: ")[1].split("\n\n")[0].split())
-
-
-@pytest.mark.slow
-def test_a_noise_multiplier_answers_the_question_that_is_left(plan):
-    calculator = PrivacyCalculator()
-    run = {"epsilon": 1.0, "delta": 1e-6}
-    n_iter = calculator.max_iter(**run, noise_multiplier=40.0)
-    few = calculator.max_iter(**run, noise_multiplier=8.0, sampling_rate=0.1)
-    epsilon = calculator.epsilon(delta=1e-6, noise_multiplier=40.0, n_iter=100)
-    rate = calculator.sampling_rate(**run, noise_multiplier=8.0, n_iter=100)
-    for arguments, answer, label, value in (
-        ("--epsilon 1 --noise-multiplier 40",
-         f"noise multiplier 40 affords {n_iter} iterations, {n_iter} epochs, at epsilon 1.",
-         f"{n_iter} gradients", "noise multiplier"),
-        ("--noise-multiplier 40 --n-iter 100",
-         f"noise multiplier 40 and 100 iterations cost epsilon {epsilon:.4g}.",
-         "100 gradients", "noise multiplier 40 each"),
-        ("--epsilon 1 --noise-multiplier 8 --n-iter 100",
-         "noise multiplier 8 and 100 iterations afford a sampling rate of "
-         f"{rate:.4g} at epsilon 1.", "epochs", f"{100 * rate:.4g}"),
-        ("--epsilon 1 --noise-multiplier 80 --n-iter 100",
-         "noise multiplier 80 and 100 iterations afford a sampling rate of 1 at epsilon 1.",
-         "100 gradients", "noise multiplier"),
-        ("--epsilon 1 --noise-multiplier 8 --sampling-rate 0.1",
-         f"noise multiplier 8 affords {few} iterations, {few / 10:g} epochs, at epsilon 1.",
-         "epochs", f"{few / 10:g}"),
-    ):  # fmt: skip
-        printed = plan(f"--n 9000 {arguments}")
-        assert answer_of(printed) == answer
-        assert value_of(printed, label).startswith(value)
-        assert "second moment" not in printed
-        assert ("in a batch" in printed) == (label == "epochs")
 
 
 def test_weak_budgets_are_warned_of(plan):

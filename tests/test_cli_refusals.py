@@ -68,7 +68,7 @@ COMPARE = {
 }
 PLAN = {
     "": "the following arguments are required: --n",
-    "--n 9": "give --epsilon, or --noise-multiplier and --n-iter",
+    "--n 9": "the following arguments are required: --epsilon",
     "--n 9 --epsilon 0": "argument --epsilon: '0' must be above 0, from 1e-100 to 1e100",
     "--n 9 --epsilon inf": "argument --epsilon: 'inf' must be above 0, from 1e-100 to 1e100",
     "--n 9 --epsilon x": "argument --epsilon: 'x' is not a number",
@@ -82,14 +82,6 @@ PLAN = {
     "--n 9 --epsilon 1 --relation swap": "argument --relation: invalid choice: 'swap'",
     "--n 9 --epsilon 1e-9 --preconditioner none": "epsilon=1e-09 with delta=1e-06 is too small",
     "--n 9 --epsilon 1 --estimator agd --sampling-rate 0.5": "--sampling-rate: agd searches along",
-    "--n 9 --epsilon 1 --estimator agd --noise-multiplier 5": "--noise-multiplier: agd decides on",
-    "--n 9 --noise-multiplier 5": "--noise-multiplier: give --epsilon, --n-iter or both as well",
-    "--n 9 --noise-multiplier 5 --sampling-rate 0.5": "--noise-multiplier: give --epsilon",
-    "--n 9 --epsilon 1 --noise-multiplier 5 --n-iter 2 --sampling-rate 1": "determine one another",
-    "--n 9 --epsilon 1 --noise-multiplier 5 --preconditioner full": "so leave --preconditioner out",
-    "--n 9 --epsilon 1 --noise-multiplier 3": "3 affords 0 iterations at epsilon 1, and a "
-    "plan has 1 to 100,000; choose a larger one",
-    "--n 9 --epsilon 1 --noise-multiplier 1e4": "10000 affords 5,602,896 iterations at",
 }
 AUDIT = {
     "--estimator nobody": "argument --estimator: invalid choice: 'nobody'",
@@ -99,9 +91,6 @@ AUDIT = {
     **whole("canaries 7 100"),
     "--false-positive-rate x": "argument --false-positive-rate: 'x' is not a number",
     "--all --estimator svm": "not allowed with argument --all",
-    "--all --plot a.png": "argument --plot: draws one estimator",
-    "--plot a.txt": "argument --plot: a.txt must end in one of",
-    "--plot /no/where/a.png": "argument --plot: /no/where/a.png cannot be opened",
     "--epsilon 1e-9": "logistic: epsilon=1e-09 ",
 }
 ODOMETER = {"{here}/none": "none does not exist", "{here}/notes.txt": "or not the file of"}

@@ -387,14 +387,12 @@ def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
 
 _PLAN = [
     ("--n", "records", "N", _at_least(1), ...),
-    ("--epsilon", "the budget", "E", _positive),
+    ("--epsilon", "the budget", "E", _positive, ...),
     _DELTA,
     ("--features", "columns of X", "P", _at_least(1), 100),
     ("--classes", "", "K", _at_least(2), 2),
     ("--n-iter", "default: the estimator's own", "T", _at_least(1, MOST_ITERATIONS)),
     ("--sampling-rate", "chance of a record to be in a batch; default: 1", "Q", _share),
-    ("--noise-multiplier", "standard deviation of the noise over the clip (over twice the clip "
-     "under replace_one)", "Z", _positive),
     ("--clip", "norm to clip gradients to, after a preconditioner relative to the length of a row; "
      "default: the estimator's own", "C", _positive),
     ("--alpha", "L2 penalty", "A", _penalty, 0.0),
@@ -412,17 +410,12 @@ _PLAN = [
 ]  # fmt: skip
 
 _PLAN_EPILOG = """\
-Give --epsilon alone to learn what noise it takes. Or give --noise-multiplier and two others of
---epsilon, --n-iter and --sampling-rate (1 unless it is the one left out) to learn the last:
-
   plan --n 48842 --epsilon 1                                    what noise do I need?
-  plan --n 48842 --epsilon 1 --noise-multiplier 40              how many iterations can I afford?
-  plan --n 48842 --noise-multiplier 40 --n-iter 100             what does that cost?
-  plan --n 48842 --epsilon 1 --noise-multiplier 4 --n-iter 500  how large may batches be?
   plan --n 48842 --epsilon 1 --accuracy 0.85 --majority 0.76    what accuracy may I expect?
   plan --n 48842 --epsilon 1 --accuracy 0.85 --width 0.2        how wide will intervals be?
 
-Nothing is read and no budget is spent: --n, --features and --classes are taken to be public."""
+Nothing is read and no budget is spent: --n, --features and --classes are taken to be public.
+dpglm.PrivacyCalculator turns noise, iterations and batches into one another."""
 
 
 def _plan(arguments: argparse.Namespace) -> int:

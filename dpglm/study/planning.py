@@ -10,14 +10,13 @@ from sklearn.base import BaseEstimator, clone
 
 from dpglm.calculator import (
     ExpectedStandardErrors,
-    PrivacyCalculator,
     expected_accuracy,
     expected_errors,
 )
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.debiasing import most_columns
-from dpglm.estimators.plan import MOST_ITERATIONS, PrivacyPlan, of_clip
+from dpglm.estimators.plan import PrivacyPlan, of_clip
 from dpglm.schema import Schema
 from dpglm.study.methods import METHODS
 from dpglm.tables import Page
@@ -52,9 +51,7 @@ class Guess(NamedTuple):
     width: float | None = None
 
 
-def plan_report(
-    estimator: BaseEstimator, shape: Shape, *, answer: str = "", guess: Guess | None = None
-) -> str:
+def plan_report(estimator: BaseEstimator, shape: Shape, guess: Guess | None = None) -> str:
     """Return what an estimator would do with data of a public shape."""
     plan = estimator.plan(*shape)
     head = (
@@ -62,15 +59,8 @@ def plan_report(
         f"features, {shape.n_classes} classes.",
         "Planned from public numbers alone: no data were read, and no budget is spent yet.",
     )
-    answers = [("ANSWER", f"{answer}.")] if answer else []
     guesses = [] if guess is None else _expectations(estimator, plan, shape, guess)
-    blocks = [
-        ("", *head),
-        *answers,
-        ("", "", plan),
-        *guesses,
-        _alternatives(estimator, plan, shape),
-    ]
+    blocks = [("", *head), ("", "", plan), *guesses, _alternatives(estimator, plan, shape)]
     return str(Page(*blocks))
 
 
@@ -196,16 +186,13 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
 
 def plan_as_asked(arguments: argparse.Namespace) -> str:
     """Return the report that the arguments of the command line ask for."""
-    if arguments.epsilon is None and arguments.noise_multiplier is None:
-        raise ValueError("give --epsilon, or --noise-multiplier and --n-iter")
-    answer = "" if arguments.noise_multiplier is None else _solve(arguments)
     guess = _guess(arguments)
     # A schema says how many features and classes there are, and the bound of the rows.
     if guess is not None and guess.schema is not None:
         arguments.features = guess.schema.n_encoded
         arguments.classes = len(guess.schema.classes)
     shape = Shape(arguments.n, arguments.features, arguments.classes)
-    return plan_report(_estimator(arguments, guess), shape, answer=answer, guess=guess)
+    return plan_report(_estimator(arguments, guess), shape, guess=guess)
 
 
 def _guess(arguments: argparse.Namespace) -> Guess | None:
@@ -247,48 +234,3 @@ def _estimator(arguments: argparse.Namespace, guess: Guess | None) -> BaseEstima
         return estimator
     named = {"none": None}.get(arguments.preconditioner, arguments.preconditioner)
     return estimator.set_params(preconditioner=named)
-
-
-def _solve(arguments: argparse.Namespace) -> str:
-    """Fill in the number that was left out, and return it in words."""
-    if arguments.estimator == "agd":
-        raise ValueError("--noise-multiplier: agd decides on its noise as it runs; give --epsilon")
-    if arguments.preconditioner in ("full", "diagonal"):
-        raise ValueError(
-            "--noise-multiplier: plans a run of equal gradients; a preconditioner would release "
-            "something else before them, so leave --preconditioner out"
-        )
-    arguments.preconditioner = "none"
-    names = ("epsilon", "n_iter", "sampling_rate")
-    missing = [name for name in names if getattr(arguments, name) is None]
-    if not missing:
-        raise ValueError(
-            "--epsilon, --noise-multiplier, --n-iter and --sampling-rate determine one another; "
-            "give at most three of them"
-        )
-    if len(missing) == 2 and missing[1] == "sampling_rate":
-        arguments.sampling_rate = 1.0
-        missing.pop()
-    if len(missing) > 1:
-        raise ValueError("--noise-multiplier: give --epsilon, --n-iter or both as well")
-    (unknown,) = missing
-    calculator = PrivacyCalculator(arguments.relation)
-    known = {name: getattr(arguments, name) for name in names if name != unknown}
-    known |= {"delta": arguments.delta, "noise_multiplier": arguments.noise_multiplier}
-    answer = getattr(calculator, "max_iter" if unknown == "n_iter" else unknown)(**known)
-    setattr(arguments, unknown, answer)
-    multiplier, epsilon = f"{arguments.noise_multiplier:g}", f"epsilon {arguments.epsilon:.4g}"
-    given = f"noise multiplier {multiplier}"
-    if unknown == "epsilon":
-        return f"{given} and {arguments.n_iter:,} iterations cost {epsilon}"
-    if unknown == "sampling_rate":
-        rate = f"a sampling rate of {answer:.4g}"
-        return f"{given} and {arguments.n_iter:,} iterations afford {rate} at {epsilon}"
-    if not 1 <= answer <= MOST_ITERATIONS:
-        raise ValueError(
-            f"--noise-multiplier: {multiplier} affords {answer:,} iterations at {epsilon}, and a "
-            f"plan has 1 to {MOST_ITERATIONS:,}; choose a {'larger' if answer < 1 else 'smaller'} "
-            "one"
-        )
-    epochs = f"{answer * arguments.sampling_rate:,.6g} epochs"
-    return f"{given} affords {answer:,} iterations, {epochs}, at {epsilon}"
