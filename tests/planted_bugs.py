@@ -322,7 +322,8 @@ counts_of_all_rows = changed("_counted", of_all_rows)
 
 def weighted_after_the_clip(original, objective, coef, clip, *rows):
     """As a clip would have it that is in units of the unweighted gradient."""
-    return original(objective, coef, float(objective._row_weights.max()) * clip, *rows)
+    # The weights were divided by 10.
+    return original(objective, coef, 10 * float(objective._row_weights.max()) * clip, *rows)
 
 
 row_weights_after_the_clip = changed_sum(weighted_after_the_clip)

@@ -153,11 +153,12 @@ def canary_scores(
     label = labels[coins.astype(int)] if flips else np.full(n_canaries, labels[1])
     table = contained(row_norm * (coins | flips), label, container)
     if stage == "second_moment":
-        release = releases_of(estimator.set_params(max_iter=1), *table)[0]
+        # Weights of classes change neither moments nor histograms, but are counted first.
+        release = releases_of(estimator.set_params(max_iter=1, class_weight=None), *table)[0]
         return _scored_sum(coins, release, release.answer, row_clipping_norm**2)
     own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
     # An absent canary with another label pulls in the opposite direction.
-    pulls = _Pulls(own - flips * other, len(plan.first))
+    pulls = _Pulls(own - flips * other, len(plan.counts) + len(plan.first))
     with record(estimator, recorder=pulls) as seen:
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
@@ -266,7 +267,7 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     the element of these axes, released times sqrt(2): a shift of at most ``mu / sqrt(2)``.
     """
     coins = coin_flips(n_canaries, random_state)
-    estimator = prepared(estimator, max_iter=1)
+    estimator = prepared(estimator, max_iter=1, class_weight=None)
     labels = np.unique(estimator.classes)
     preconditioner = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).preconditioner
     row_clipping_norm = preconditioner.row_clipping_norm
@@ -287,7 +288,7 @@ def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
     fewest, widths = (
         (4 * MAGNITUDE_POWERS.size, (_FEW,)) if counts == _MAGNITUDES else (32, (_FEW, 256))
     )
-    model = prepared(estimator, fit_intercept=False)
+    model = prepared(estimator, fit_intercept=False, class_weight=None)
     for n_rows, n_columns in product((fewest << doublings for doublings in range(11)), widths):
         plan = _with_rows(model, n_rows).plan(n_rows, n_columns)
         if any(release.name == counts for release in plan.first):
@@ -310,7 +311,7 @@ def counted_scores(
     whole sensitivity. Rows of zeros fill the table up to `counted_shape`.
     """
     coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
-    estimator = _with_rows(prepared(estimator, max_iter=1), shape[0])
+    estimator = _with_rows(prepared(estimator, max_iter=1, class_weight=None), shape[0])
     swapped = estimator.neighboring_relation == "replace_one"
     sizes, n_entries = 1.5 * 2.0**MAGNITUDE_POWERS, _FEW
     sizes = np.concatenate([sizes, -sizes])
