@@ -13,6 +13,7 @@ from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import (
     ApproximateMinimaPerturbation,
+    DescentOutputPerturbation,
     MajorityClassifier,
     ObjectivePerturbation,
     OutputPerturbation,
@@ -46,6 +47,7 @@ BAD = {
         ),
     ],
     ApproximateMinimaPerturbation: [({"alpha": 1e-4}, r"alpha=0\.0001 is too small for epsilon=1")],
+    DescentOutputPerturbation: [({"loss": "hinge"}, "loss='hinge'")],
     PrivGene: [
         ({"loss": "square"}, "loss='square' is unknown"),
         ({"max_iter": 100_000}, "cannot be drawn"),
@@ -54,6 +56,7 @@ BAD = {
     SGDAdvancedComposition: [],
 }
 NUMBERS = {
+    DescentOutputPerturbation: {"clip": 0.0, "max_iter": 0, "step": -1.0, "alpha": -0.1},
     PrivGene: {
         "feature_bound": 0.0, "mutation": -1.0, "mutation_decay": 1.5, "max_iter": "many",
     },

@@ -444,6 +444,7 @@ def test_errors_add_up_and_levels_and_covariance_agree():
     X, y = drawn(3000)
     model = fitted(X, y)
     found = model.inference()
+    assert len(repr(model.trace_.debiased)) < 100
     assert_allclose(np.hypot(found.bse_sampling, found.bse_privacy), found.bse)
     assert_allclose(np.sqrt(np.diag(found.cov_params())), found.bse)
     assert_allclose(found.conf_int(0.2), model.inference(level=0.8).conf_int())

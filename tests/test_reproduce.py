@@ -27,32 +27,6 @@ def table_of(report, start):
     return table
 
 
-def test_a_claim_is_wrapped_and_escaped_and_what_does_not_hold_says_why(script):
-    _report = script("_report")
-    report = _report.Report("Title", "Authors")
-    paper = _report.printed("lee_kifer.table1.noise")
-    report.claim("a|b " * 20, paper=paper, ours="1.0", holds=np.True_, why="not asked for")
-    report.claim("second", paper="y", ours="2*3", holds=False, remark="of a reason")
-    report.claim("third", paper="z", ours="4", holds=None, remark="short", why="a long story")
-    report.table("Measured", ["", "v"], [["row", 0.123456], ["other", 7]])
-    text, markdown = str(report), report.markdown(level=3)
-    assert max(map(len, text.splitlines())) <= 100
-    assert "does not hold: of a" in text and "  row    0.1235\n" in text
-    assert "Why not (third): a long story." in text
-    head = "1 of 2 printed claims hold; 1 not comparable."
-    assert markdown.startswith(f"### Title\n\nAuthors\n\n{head}\n\n| claim | paper |")
-    assert "| 0.50119 (Table 1) | 1.0 | holds |" in markdown and "2\\*3" in markdown
-    assert "| third | z | 4 | not comparable: short |" in markdown
-    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
-    assert all(len(re.split(r"(?<!\\)\|", row)) == 6 for row in rows[:4])
-    for holds in (False, None):
-        with pytest.raises(ValueError, match="say why"):
-            report.claim("fourth", paper="", ours="", holds=holds)
-    elsewhere = _report.Report("Title", "Authors", other_data=True)
-    elsewhere.claim("first", paper="", ours="", holds=False, why="a long story")
-    assert elsewhere.claims[0].verdict == "not comparable: other data" and not elsewhere.reasons
-
-
 def test_bounds_and_influence_of_hong_match_the_vectors(script, vectors):
     hong = script("hong_bounds")
     for row in vectors("schedules", "hong_T_star"):

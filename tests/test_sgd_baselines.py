@@ -67,13 +67,6 @@ def test_outside_of_their_range_the_theorems_are_not_applied():
         SGDAdvancedComposition(epsilon=5.0, max_iter=1).plan(40_000, 5)
 
 
-def test_the_rules_for_batches_and_iterations():
-    assert batch_rate("auto", 40_000) == 210 / 40_000 and batch_rate(500, 100) == 1.0
-    assert SGDAdvancedComposition(epsilon=0.4).plan(40_000, 5).n_iter == 32
-    assert SGDAdvancedComposition(epsilon=4.0).plan(10**7, 5).n_iter >= 1000
-    assert SGDMomentsAccountant(max_iter=30).plan(1000, 5).n_iter == 30
-
-
 @pytest.mark.parametrize(("epsilon", "noise_multiplier"), [(0.1, 4.0), (1.0, 2.0)])
 def test_the_run_is_as_long_as_the_budget_allows_at_the_noise(epsilon, noise_multiplier):
     model = SGDMomentsAccountant(epsilon=epsilon, noise_multiplier=noise_multiplier)

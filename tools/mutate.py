@@ -47,6 +47,7 @@ _SPEED_ONLY = "# speed only"
 _SAMPLED = "noisy_sgd not audit and not yu_et_al"
 _OF_LEDGERS = [
     "ledger",
+    "estimators delta_above",
     "odometer not kill",
     "privacy_accounting not short_runs",
     "calibration not runs",
