@@ -84,7 +84,6 @@ class PrivacyCalculator:
         self, *, delta: float, noise_multiplier: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
         """Return the epsilon of a run."""
-        (delta,) = self._check(delta=delta)
         return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
     def delta(
@@ -131,9 +130,7 @@ class PrivacyCalculator:
         self, *, epsilon: float, delta: float, noise_multiplier: float, n_iter: int
     ) -> float:
         """Return the largest sampling rate, up to 1, at which a run costs no more than epsilon."""
-        epsilon, delta, noise_multiplier, n_iter = self._check(
-            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n_iter=n_iter
-        )
+        epsilon, delta = self._check(epsilon=epsilon, delta=delta)
 
         def excess(log_rate: float) -> float:
             # Positive above the limit, and finite at an epsilon of zero.
@@ -153,28 +150,24 @@ class PrivacyCalculator:
     def _ledger(
         self, noise_multiplier: float, n_iter: int, sampling_rate: float, delta: float
     ) -> PrivacyLedger:
-        noise_multiplier, n_iter, sampling_rate = self._check(
-            noise_multiplier=noise_multiplier, n_iter=n_iter, sampling_rate=sampling_rate
-        )
-        event = gradient_event(
-            noise_multiplier, sampling_rate, sampling_under(self.neighboring_relation)
-        )
-        return PrivacyLedger(((event, n_iter),), self.neighboring_relation, delta)
+        self._check(noise_multiplier=noise_multiplier, n_iter=n_iter, delta=delta)
+        self._check(sampling_rate=sampling_rate)
+        sampling = sampling_under(self.neighboring_relation)
+        event = gradient_event(float(noise_multiplier), float(sampling_rate), sampling)
+        return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
 
-    def _check(self, **numbers: float) -> Iterator[Any]:
-        """Yield Python's numbers, and refuse those that are out of range."""
+    def _check(self, **numbers: float) -> list[Any]:
+        """Return Python's numbers, and refuse those that are out of range."""
+        limits, checked = {"delta": {"below": 1}, "sampling_rate": {"at_most": 1}}, []
         for name, value in numbers.items():
             if name == "n_iter":
-                yield check_whole(name, value)
-            elif name == "sampling_rate":
-                yield check_number(name, value, above=0, at_most=1)
-            else:
-                number = check_number(
-                    name, value, above=0, below=1 if name == "delta" else math.inf
-                )
-                if name == "noise_multiplier":
-                    GaussianEvent(number)
-                yield number
+                checked.append(check_whole(name, value))
+                continue
+            own = limits.get(name, {"below": math.inf})
+            checked.append(check_number(name, value, above=0, **own))
+            if name == "noise_multiplier":
+                GaussianEvent(checked[-1])
+        return checked
 
 
 class ExpectedAccuracy(NamedTuple):

@@ -148,15 +148,9 @@ def audit_estimator(
     limits = {"above": 0, "below": np.inf}
     epsilon = check_number("epsilon", parameters["epsilon"], **limits, advice="inf claims nothing")
     delta = parameters.get("delta", 0.0)
-    audit = _Audit(
-        estimator,
-        check_whole("n_canaries", n_canaries),
-        check_whole("n_fits", n_fits),
-        check_number("false_positive_rate", false_positive_rate, above=0, below=1),
-        container,
-        check_number("row_norm", row_norm, **limits),
-        random_state,
-    )
+    sizes = check_whole("n_canaries", n_canaries), check_whole("n_fits", n_fits)
+    rate = check_number("false_positive_rate", false_positive_rate, above=0, below=1)
+    audit = _Audit(estimator, *sizes, rate, container, row_norm, random_state)
     families = () if black_box else type(estimator).__mro__
     parts = next((AUDITS[family] for family in families if family in AUDITS), _Audit.from_outside)
     return AuditReport(name, epsilon, float(delta), tuple(parts(audit)))

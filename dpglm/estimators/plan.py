@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpglm.checks import check_number, check_whole
+from dpglm.checks import check_labels, check_number, check_whole
 from dpglm.estimators.defaults import COUNT_FRACTION, LEAST_COUNT_NOISE
 from dpglm.estimators.inputs import LARGEST_WEIGHT
 from dpglm.exceptions import UtilityWarning, require
@@ -355,9 +355,10 @@ def resolved_class_weight(
         raise ValueError(
             f"class_weight={class_weight!r} must be None, 'balanced', or a dict of label to weight."
         )
-    listed = list(class_weight) if classes is None else classes.tolist()
+    labels = check_labels("class_weight", [*class_weight], "name labels that occur").tolist()
+    listed = labels if classes is None else classes.tolist()
     known = dict.fromkeys(map(composed, listed))
-    for label, weight in class_weight.items():
+    for label, weight in zip(labels, class_weight.values(), strict=True):
         if known.get(composed(label), 0.0) is not None:
             raise ValueError(
                 f"class_weight names the label {label!r}, which is not among the classes {listed}, "
