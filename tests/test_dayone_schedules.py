@@ -14,7 +14,7 @@ from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdo
 from dpglm.datasets import make_census
 from dpglm.exceptions import UtilityWarning
 from dpglm.schedules import NAMES
-from dpglm.schema import load_schema
+from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
 from dpglm.workflow import PrivateSearchCV
 
 ESTIMATORS = (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)
@@ -25,6 +25,11 @@ X = X[:, :12]
 def short(Model, **parameters):
     """Return an estimator of few iterations."""
     return Model(classes=[0, 1], max_iter=3, epsilon=8.0, delta=1e-3, **parameters)
+
+
+def words(plan):
+    """Return what a plan prints, on one line."""
+    return " ".join(str(plan).split())
 
 
 def settings_of(Model):
@@ -146,5 +151,56 @@ def test_fits_whose_noise_hides_everything_say_so(Model):
         with pytest.warns(UtilityWarning, match="noise to learn.*n mu =.*epsilon") as found:
             model.fit(X, Y)
         assert found[0].filename == __file__
-        assert "n mu = " in str(model.plan(*X.shape))
+        assert "n mu = " in repr(model.plan(*X.shape))
     assert not Model(**plain, epsilon=1e4).plan(*X.shape).warning_message
+
+
+# --- Intervals before the budget ---
+
+
+def table_of(n, n_numbers, n_categories):
+    """Return a schema of numbers and categories, and uniform rows of it with labels."""
+    columns = [NumericColumn(f"x{i}", 0, 100) for i in range(n_numbers)]
+    columns += [CategoricalColumn(f"c{i}", list("abcd")) for i in range(n_categories)]
+    rng = np.random.default_rng(0)
+    rows = {f"x{i}": rng.uniform(0, 100, n) for i in range(n_numbers)}
+    rows |= {f"c{i}": rng.choice(list("abcd"), n) for i in range(n_categories)}
+    y = (rng.random(n) < 1 / (1 + np.exp(1 - rows["x0"] / 50))).astype(int)
+    return Schema("table", columns, Target("y", [0, 1])), rows, y
+
+
+@pytest.mark.parametrize(
+    ("n", "epsilon", "n_numbers", "n_categories"),
+    [(12_000, 4.0, 3, 4), (12_000, 4.0, 12, 0), (30_000, 1.0, 5, 3)],
+)
+def test_no_interval_is_paid_for_that_cannot_be_expected(
+    n, epsilon, n_numbers, n_categories, tmp_path
+):
+    """All would be suppressed with curves, at half of the budget; lines are all shown."""
+    schema, rows, y = table_of(n, n_numbers, n_categories)
+    model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
+    lines, odometer = schema.additive(1), PrivacyOdometer(tmp_path / "odometer")
+    with odometer, pytest.raises(ValueError, match=r"none can be expected.*additive\(1\)"):
+        model.fit(schema.transformer().fit_transform(rows), y)
+    assert not odometer.entries()
+    fitted = model.fit(lines.transformer().fit_transform(rows), y)
+    found = fitted.inference(schema=lines)
+    plan = model.set_params(max_row_norm=lines.max_row_norm()).plan(n, lines.n_encoded)
+    assert plan.expected_columns[1] == lines.n_encoded + 1
+    assert f"intervals of {lines.n_encoded + 1} columns" in words(plan)
+    assert sum(not reason for reason in found.suppression_reasons) >= 0.9 * len(found.names)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_a_plan_says_how_many_intervals_to_expect(relation):
+    """More with more epsilon, up to all columns; without a bound on rows fewer are refused."""
+    settings = {"inference_fraction": 0.5, "neighboring_relation": relation}
+    model, found = DPLogisticRegression(**settings), []
+    for epsilon in (2.5, 4.0, 8.0, 100.0):
+        plan = model.set_params(epsilon=epsilon).plan(20_000, 49)
+        frequent, most = plan.expected_columns
+        assert 16 <= frequent <= most <= 50 and plan.intervals_message in words(plan)
+        found.append(most)
+    assert found == sorted(found) and found[0] < 50 == found[-1]
+    with pytest.raises(ValueError, match="none can be expected"):
+        model.set_params(epsilon=2.5, max_row_norm=6.0).plan(20_000, 49)

@@ -47,6 +47,11 @@ _VISIBLE = 3.0  # sd of the noise of a mean square: exceeded by chance in 1 of 7
 _LARGEST_SWAY = 0.4  # log-odds: noise of one gradient in a typical row; steps are linear in less.
 _ARRIVED = 0.9  # of the curvature: if less is left, the last steps still move the estimate.
 
+# Columns that are not rare, before any data: counted on 30 tables (docs/inference.md).
+RAREST = 0.1  # their least mean square
+_FREQUENT_PER_SQUARE = 2.0  # of columns, times the squared bound on row norms: 1 to 2.5
+_FREQUENT = 1 / 3  # of all columns, if no bound is public: 0.38 to 1
+
 # Without noise.
 _N_ROUNDS = 20  # steps of Newton's method: converged from zero, unless labels are separated.
 _ZERO = 1e-7  # log-loss of a record, or its curvature: smaller values count as none.
@@ -86,6 +91,14 @@ def debiasing_of(
             f"The budget is too small for intervals, even of two columns: n mu = "
             f"{budget.n_mu(metadata.n_samples):.3g}. Use more records or a larger epsilon, or "
             "inference_fraction=0 for a fit without intervals."
+        )
+    frequent, most = expected_columns(releases, budget, metadata)
+    if most < frequent:
+        raise ValueError(
+            f"inference_fraction={share:g}: the budget carries intervals of {most} columns, of "
+            f"{metadata.n_features} of which about {frequent} are not rare, so that none can be "
+            "expected. Use straight lines (schema.additive(1)), a larger epsilon, more records or "
+            "fewer columns, or inference_fraction=0."
         )
     return releases
 
@@ -153,11 +166,17 @@ def _carries(
     return edge <= largest_noise * n_samples
 
 
-def most_columns(plan: PrivacyPlan, rarest: float) -> int:
-    """Return the largest number of columns for intervals, the rarest with this mean square."""
-    n, d = plan.metadata.n_samples, plan.metadata.n_features
-    carried = (_carries(k, rarest, plan.last, plan.budget, n) for k in range(1, d + 1))
-    return max((k for k, carries in enumerate(carried, 1) if carries), default=0)
+def expected_columns(
+    releases: tuple[PlannedRelease, ...], budget: PrivacyBudget, metadata: PublicMetadata
+) -> tuple[int, int]:
+    """Return about how many columns are not rare, and how many the budget carries.
+
+    If it carries fewer, all of them are suppressed: frequent columns cannot be left out.
+    """
+    n, d, norm = metadata.n_samples, metadata.n_features, metadata.max_row_norm
+    frequent = _FREQUENT * d if norm is None else _FREQUENT_PER_SQUARE * norm**2
+    carried = [k for k in range(1, d + 1) if _carries(k, RAREST, releases, budget, n)]
+    return min(d, max(2, math.floor(frequent))), max(carried, default=0)
 
 
 def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace) -> Debiased:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpglm.checks import check_number, is_number
 from dpglm.estimators import defaults
 from dpglm.estimators.base import WeightedClassifier
-from dpglm.estimators.debiasing import debias, debiasing_of
+from dpglm.estimators.debiasing import debias, debiasing_of, expected_columns
 from dpglm.estimators.inference import InferenceResults, inference_of
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
@@ -89,6 +89,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         rate = check_number("sampling_rate", self.sampling_rate, above=0, at_most=1)
         without = is_number(self.inference_fraction) and self.inference_fraction == 0
         last = () if without else debiasing_of(self, budget, metadata)
+        expected = expected_columns(last, budget, metadata) if last else None
         left = 1 - metadata.count_fraction - sum(release.fraction for release in last)
         n_mu = budget.n_mu(metadata.n_samples, left)
         given = {name: getattr(self, name) for name in _RUN} | {"sampling_rate": rate}
@@ -100,7 +101,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
             preconditioner, first = preconditioner.planned(budget.mu, left, n_mu, *size)
             metadata = replace(metadata, whitened=True, max_row_norm=None)
         averaging, n_iter = chosen.pop("averaging"), chosen.pop("max_iter")
-        return make_plan(
+        plan = make_plan(
             budget,
             metadata,
             n_iter=n_iter,
@@ -112,6 +113,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
             noise_multiplier=noise_multiplier,
             batches=self.batches,
         )
+        return replace(plan, expected_columns=expected)
 
     def _noise_multiplier(self) -> float | None:
         """Return the checked noise multiplier if it determines the number of iterations."""

@@ -444,6 +444,9 @@ class PrivacyPlan(Plan):
     preconditioner : Preconditioner, optional
         With its clipping norm of rows.
     batches : {"poisson", "without_replacement"}, default="poisson"
+    expected_columns : tuple of int, optional
+        About how many columns are not rare, intercept included, and how many the budget carries
+        intervals of: the parameters of about so many will be shown.
 
     Examples
     --------
@@ -464,6 +467,7 @@ class PrivacyPlan(Plan):
     step_schedule: Schedule
     preconditioner: Any = None
     batches: str = "poisson"
+    expected_columns: tuple[int, int] | None = None
 
     @property
     def n_iter(self) -> int:
@@ -530,6 +534,7 @@ class PrivacyPlan(Plan):
         if self.last:
             share = f"{percent(total_fraction(self.last))} of the budget"
             facts["last, for intervals"] = f"{share}, {len(self.last)} releases"
+            facts["expected"] = self.intervals_message
         if each > math.sqrt(self.n_iter):
             facts["WARNING"] = (
                 "even the mean of all iterations has more noise than any gradient can be long: "
@@ -564,6 +569,17 @@ class PrivacyPlan(Plan):
         columns = ("clip", "noise_multiplier", "step", "averaging")
         index = pd.RangeIndex(1, self.n_iter + 1, name="iteration")
         return pd.DataFrame({name: getattr(self, name) for name in columns}, index=index)
+
+    @property
+    def intervals_message(self) -> str:
+        """How many columns can be expected to have intervals."""
+        (frequent, most), d = self.expected_columns or (0, 0), self.metadata.n_features
+        if most == d:
+            return f"intervals of {d:,} columns, except rare ones"
+        return (
+            f"intervals of {frequent:,} to {most:,} of {d:,} columns, and of none if more than "
+            f"{most:,} are not rare"
+        )
 
     def epsilon_after(self, n_releases: int) -> float:
         """Return the epsilon of the first releases, at the delta of the ledger.

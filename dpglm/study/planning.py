@@ -15,7 +15,7 @@ from dpglm.calculator import (
 )
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.debiasing import most_columns
+from dpglm.estimators.debiasing import RAREST
 from dpglm.estimators.plan import PrivacyPlan, of_clip
 from dpglm.schema import Schema
 from dpglm.study.methods import METHODS
@@ -24,8 +24,6 @@ from dpglm.tables import Page
 _ROUNDING = 1e-9
 # Artificial rows to plan with.
 _MIN_ROWS, _ROWS_PER_COLUMN = 3000, 30
-# The least mean square of a column that theory has in mind for intervals.
-_RAREST = 0.1
 # The part of the budget that intervals have in a plan.
 _INFERENCE_FRACTION = 0.5
 
@@ -110,13 +108,13 @@ def _intervals(
     """Say how wide intervals will be, and how many records make them as narrow as is wanted."""
     if guess.schema is None:
         found = {
-            label: expected_errors(estimator, spread=spread, rarest=_RAREST, **settings)
+            label: expected_errors(estimator, spread=spread, rarest=RAREST, **settings)
             for label, spread in (("number that fills [0, 1]", 0.29), ("half against half", 0.5))
         }
         note = (
             "of 0.95, in log-odds, in theory: of columns that are not correlated, none with a mean "
-            f"square below {_RAREST:g}. Of such ones the budget is large enough for "
-            f"{most_columns(plan, _RAREST):,} of {plan.metadata.n_features:,}, with the intercept. "
+            f"square below {RAREST:g}. Of such ones the budget is large enough for "
+            f"{plan.expected_columns[1]:,} of {plan.metadata.n_features:,}, with the intercept. "
             "--schema simulates instead"
         )
     else:
