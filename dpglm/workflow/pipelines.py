@@ -161,10 +161,12 @@ def inside(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
         value = value.param_distributions
     if str(getattr(value, "dtype", "")) == "object":
         value = np.ravel(value).tolist()
-    if isinstance(value, Mapping) or _is_frame(value):
+    if hasattr(value, "dtypes") and hasattr(value, "items") and not isinstance(value, type):
+        value = dict(value.items())  # of a data frame
+    if isinstance(value, Mapping):
         for name, inner in value.items():
             yield f"{step}__{name}".removeprefix("__"), inner
-    elif isinstance(value, _COLLECTIONS) and not isinstance(value, (str, bytes, range)):
+    elif isinstance(value, Sequence | Set | ValuesView) and not isinstance(value, str | bytes):
         for inner in value:
             if isinstance(inner, tuple) and len(inner) > 1 and isinstance(inner[0], str):
                 # As in steps and transformers, which is no part of a nested name.
@@ -173,14 +175,6 @@ def inside(value: Any, step: str = "") -> Iterator[tuple[str, Any]]:
                 yield step, inner[2:]
             else:
                 yield step, inner
-
-
-# Collections whose elements are at hand: no generator, no rows in a file.
-_COLLECTIONS = Sequence, Set, ValuesView
-
-
-def _is_frame(value: Any) -> bool:
-    return hasattr(value, "dtypes") and hasattr(value, "items") and not isinstance(value, type)
 
 
 @cache
