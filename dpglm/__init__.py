@@ -8,7 +8,7 @@ from dpglm.datasets import make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
-from dpglm.exceptions import NAMES, BudgetExceededError, PrivacyWarning, UtilityWarning
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning, instead_of
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
     """Return a submodule, or say where a name is, or what there is instead of it."""
     if name in _SUBMODULES:
         return import_module(f"dpglm.{name}")
-    instead = NAMES.get(name, "")
+    instead = instead_of("names").get(name, "")
     if not instead and not name.startswith("_"):
         faces = (import_module(f"dpglm.{face}") for face in _SUBMODULES)
         instead = next((f"{face.__name__}.{name}" for face in faces if name in face.__all__), "")

@@ -1,8 +1,10 @@
-"""Warnings and errors of the package, and what it says to habits from other libraries."""
+"""Warnings and errors, and what to say of names that other libraries have (``instead.toml``)."""
 
+import tomllib
 from collections.abc import Callable, Iterable
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from importlib import import_module
+from importlib.resources import files
 from inspect import signature
 from types import MethodType
 from typing import Any
@@ -36,56 +38,11 @@ ADVICE_ON_MISSING_VALUES = (
     "what they are: means of a column, and rows that are dropped, would tell of records."
 )
 
-_ALL_IN_ADVANCE = "how long a run is must not depend on the records: max_iter fixes it in advance"
-_NO_FOLDS = "a private search has no folds, each of which would cost as much as one more candidate"
-PARAMETERS = {
-    "C": "the penalty is alpha, as 1 / (n_samples * C) with a public n_samples",
-    "bounds": "the bounds of columns stand in a Schema or a PublicBoundsScaler",
-    "cv": _NO_FOLDS,
-    "data_norm": "the bound on row norms is max_row_norm",
-    "early_stopping": _ALL_IN_ADVANCE,
-    "l1_ratio": "the penalty is L2, of size alpha",
-    "max_grad_norm": "the clipping norm is clip_schedule",
-    "multi_class": "the loss decides: softmax for the logistic one, one-vs-rest for hinges",
-    "n_jobs": "threads share the rows by themselves, as many as NUMBA_NUM_THREADS says",
-    "penalty": "the penalty is L2, of size alpha; alpha=0 is none",
-    "probability": "calibrate the scores with dpglm.workflow.PrivateCalibratedClassifier",
-    "random_state": "noise that can be repeated protects nobody; for tests use dpglm.seeded_noise",
-    "refit": "the last fit is part of a private search",
-    "scoring": "a private search compares numbers of right predictions",
-    "solver": "each solver is a class: see DPAGDClassifier and dpglm.baselines",
-    "tol": _ALL_IN_ADVANCE,
-    "verbose": "a fit prints nothing; trace_ has its releases, and set_callbacks follows it",
-    "warm_start": "each fit is charged in full: fit once, with max_iter",
-} | dict.fromkeys(
-    ("accountant", "odometer"), "fit inside of a dpglm.PrivacyOdometer, which has the total"
-)
-"""What there is instead of parameters that other libraries have."""
 
-NAMES = {
-    "CalibratedClassifierCV": "dpglm.workflow.PrivateCalibratedClassifier",
-    "LogisticRegression": "DPLogisticRegression",
-    "PrivacyEngine": "DPLogisticRegression, which needs no loop",
-    "SGDClassifier": "DPLogisticRegression, which takes sampling_rate, or DPLinearSVM",
-    "TunedThresholdClassifierCV": "dpglm.workflow.PrivateThresholdClassifier",
-    "classification_report": "private_scores",
-    "cross_val_score": "dpglm.workflow.make_private_scorer and PrivateKFold",
-    "privacy_of": "total_privacy",
-    "train_test_split": "private_train_test_split",
-} | {
-    name: instead
-    for names, instead in (
-        ("LinearSVC SVC LinearSVM", "DPLinearSVM"),
-        ("GridSearchCV RandomizedSearchCV HalvingGridSearchCV", "PrivateSearchCV"),
-        ("StandardScaler MinMaxScaler MaxAbsScaler RobustScaler", "PublicBoundsScaler or a Schema"),
-        ("ColumnTransformer OneHotEncoder OrdinalEncoder KBinsDiscretizer", "Schema.transformer"),
-        ("KFold StratifiedKFold GroupKFold", "dpglm.workflow.PrivateKFold"),
-        ("BudgetAccountant PrivacyAccountant RDPAccountant PLDAccountant", "PrivacyOdometer"),
-        ("accuracy_score roc_auc_score log_loss confusion_matrix", "private_scores"),
-    )
-    for name in names.split()
-}  # fmt: skip
-"""What this package has instead of names that users of other libraries look for in it."""
+@cache
+def instead_of(kind: str) -> dict[str, str]:
+    """Return what there is instead of ``"parameters"`` or ``"names"`` of other libraries."""
+    return tomllib.loads(files("dpglm").joinpath("instead.toml").read_text("utf-8"))[kind]
 
 
 class Offered:
@@ -157,6 +114,8 @@ def advice_on(name: str, known: Iterable[str], given: Iterable[str]) -> str:
     known = [*known]
     for unknown in given:
         if unknown not in known:
-            instead = PARAMETERS.get(unknown) or f"its parameters are {', '.join(known)}"
+            instead = (
+                instead_of("parameters").get(unknown) or f"its parameters are {', '.join(known)}"
+            )
             return f"Invalid parameter {unknown!r} for {name}: {instead}."
     return ""

@@ -28,7 +28,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.audit import audit_estimator
-from dpglm.exceptions import NAMES, PARAMETERS
+from dpglm.exceptions import instead_of
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.study import (
     PrivacyReport,
@@ -56,9 +56,9 @@ def test_dayone_parameters_of_other_libraries_are_answered_by_what_there_is(esti
     given = {"estimator": DPLogisticRegression()} if search else {}
     given |= {"param_grid": {}} if estimator is PrivateSearchCV else {}
     model = estimator(**given)
-    for name in [*PARAMETERS, "eps"]:
+    for name in [*instead_of("parameters"), "eps"]:
         if name not in known:
-            sentence = PARAMETERS.get(name, "its parameters are ")
+            sentence = instead_of("parameters").get(name, "its parameters are ")
             with pytest.raises(TypeError, match=f"Invalid parameter '{name}' for ") as built:
                 estimator(**given, **{name: 1})
             with pytest.raises(ValueError, match=f"Invalid parameter '{name}' for ") as set_:
@@ -96,7 +96,7 @@ def test_dayone_methods_that_are_not_here_say_what_is():
 
 
 def test_dayone_names_of_other_libraries_are_answered_by_those_of_this():
-    for name, instead in NAMES.items():
+    for name, instead in instead_of("names").items():
         with pytest.raises(ImportError, match=f"no '{name}': use "):
             exec(f"from dpglm import {name}")
         whole = f"dpglm.{instead.split()[0].strip(',')}".replace("dpglm.dpglm", "dpglm").split(".")
