@@ -7,7 +7,7 @@ blocks. Solvers and mechanisms see no difference: a sum over rows is a sum over 
 import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -62,6 +62,30 @@ class BlockObjective:
         self.n_records = int(self._first_rows[-1])
         self.loss, self.coef_shape = model.loss, model.coef_shape
 
+    def _total(self, question, *arguments, each=None, **named):
+        # The result for a single row of zeros has the right shape, and its arguments were checked.
+        shape = _answer(self._model, *arguments, question=question, **named).shape
+        task = partial(_answer, question=question, **named)
+        n_answers = len(self._blocks.block_rows)
+        if each is not None:
+            n_answers = sum(argument is not None for argument in each)
+        with contextlib.closing(self._blocks.map(task, *arguments, each=each)) as answers:
+            return compensated_sum(shape, answers, n_answers)
+
+    def _changed(self, method, argument):
+        model = getattr(self._model, method)(argument)
+        return BlockObjective(self._blocks.changed(method, argument), model)
+
+    second_moment = partialmethod(_total, "second_moment")
+    # No scores are kept: each call computes those at the coefficients afresh.
+    line_losses = partialmethod(_total, "line_losses")
+    magnitude_histogram = partialmethod(_total, "magnitude_histogram")
+    norm_histogram = partialmethod(_total, "norm_histogram")
+    label_counts = partialmethod(_total, "label_counts")
+    with_class_weights = partialmethod(_changed, "with_class_weights")
+    scaled = partialmethod(_changed, "scaled")
+    weighed = partialmethod(_changed, "weighed")
+
     def gradient_sum(
         self, coef: np.ndarray, clip: float, rows: np.ndarray | None = None
     ) -> np.ndarray:
@@ -84,35 +108,9 @@ class BlockObjective:
         for _ in self._blocks.map(type):
             pass
 
-    def second_moment(self, *how: Any) -> np.ndarray:
-        return self._total("second_moment", *how)
-
-    def line_losses(self, *where: np.ndarray, **bounds: float | None) -> np.ndarray:
-        # No scores are kept: each call computes those at the coefficients afresh.
-        return self._total("line_losses", *where, **bounds)
-
     def in_basis(self, basis: np.ndarray) -> "BlockObjective":
         model = self._model.in_basis(basis)
         return BlockObjective(self._blocks.changed("in_basis", basis, model.stretches), model)
-
-    def magnitude_histogram(self, powers: np.ndarray) -> np.ndarray:
-        return self._total("magnitude_histogram", powers)
-
-    def norm_histogram(self, bounds: np.ndarray) -> np.ndarray:
-        return self._total("norm_histogram", bounds)
-
-    def label_counts(self) -> np.ndarray:
-        return self._total("label_counts")
-
-    def with_class_weights(self, weights: np.ndarray) -> "BlockObjective":
-        model = self._model.with_class_weights(weights)
-        return BlockObjective(self._blocks.changed("with_class_weights", weights), model)
-
-    def scaled(self, scales: np.ndarray) -> "BlockObjective":
-        return BlockObjective(self._blocks.changed("scaled", scales), self._model.scaled(scales))
-
-    def weighed(self, bound: float) -> "BlockObjective":
-        return BlockObjective(self._blocks.changed("weighed", bound), self._model.weighed(bound))
 
     def rounding_slack(self, n_samples: int) -> float:
         return self._model.rounding_slack(n_samples)
@@ -122,16 +120,6 @@ class BlockObjective:
 
     def moment_rounding(self, n_samples: int) -> float:
         return self._model.moment_rounding(n_samples)
-
-    def _total(self, question, *arguments, each=None, **named):
-        # The result for a single row of zeros has the right shape, and its arguments were checked.
-        shape = _answer(self._model, *arguments, question=question, **named).shape
-        task = partial(_answer, question=question, **named)
-        n_answers = len(self._blocks.block_rows)
-        if each is not None:
-            n_answers = sum(argument is not None for argument in each)
-        with contextlib.closing(self._blocks.map(task, *arguments, each=each)) as answers:
-            return compensated_sum(shape, answers, n_answers)
 
     def _by_block(self, rows):
         """Return the row numbers within each block, None for a block without any of the rows."""

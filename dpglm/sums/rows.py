@@ -178,27 +178,16 @@ class _Rows:
             total = np.triu(total) + np.triu(total, 1).T
         return total if basis is not None else self._of_stored(self._of_stored(total).T)
 
-    def _images(self, start, stop, scale, fit_intercept, basis):
-        """Return the rows ``s_i P' x~_i`` of [start, stop), dense."""
-        part = scale[start:stop, np.newaxis]
-        if basis is None:
-            images = np.empty((stop - start, self.n_features + fit_intercept))
-            np.multiply(self._X[start:stop], part, out=images[:, : self.n_features])
-            images[:, self.n_features :] = part
-            return images
-        images = self._stored(start, stop) @ basis[: self.n_features]
-        if fit_intercept:
-            images += basis[-1]
-        # The product of a row of scale zero may overflow.
-        return np.where(part > 0.0, images, 0.0) * part
-
-    def _products(self, *of_images):
+    def _products(self, start, stop, scale, fit_intercept, basis):
+        """Return the second moment of the rows ``s_i P' x~_i`` of [start, stop)."""
         with one_blas_thread():
-            images = self._images(*of_images)
+            images = self._stored(start, stop) @ basis[: self.n_features]
+            if fit_intercept:
+                images += basis[-1]
+            # The product of a row of scale zero may overflow.
+            part = scale[start:stop, np.newaxis]
+            images = np.where(part > 0.0, images, 0.0) * part
             return images.T @ images
-
-    def _squared_columns(self, *of_images):
-        return np.square(self._images(*of_images)).sum(axis=0)
 
     def magnitude_histogram(self, counted, powers):
         """Count the elements of each column in counted rows, shape (n_features, 2 n_powers).
@@ -245,6 +234,11 @@ class DenseRows(_Rows):
         where = start, stop, panels, upper
         dense_products(self._runs, self.n_features, scale, fit_intercept, *where)
         return upper[:n_columns, :n_columns]
+
+    def _squared_columns(self, start, stop, scale, fit_intercept, _):
+        scale = scale[start:stop]
+        squares = np.square(self._X[start:stop] * scale[:, np.newaxis]).sum(axis=0)
+        return np.append(squares, (scale**2).sum()) if fit_intercept else squares
 
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `dense_gradient`."""
