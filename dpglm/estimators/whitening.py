@@ -178,8 +178,10 @@ def whiten(
     _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large)
     vault.change_basis(basis)
     if center is not None:
-        back = 2 * np.eye(space.n_columns) - center
-        moment, basis = back.T @ moment @ back, center @ basis
+        middles[-1] = 0.0
+        moment = moment + np.outer(middles, moment[-1])
+        moment = moment + np.outer(moment[:, -1], middles)
+        basis[-1] -= middles @ basis
     if intercept and not diagonal:
         _warn_of_large_means(moment, noise, scales)
     basis = (scales * basis.T).T
