@@ -148,8 +148,8 @@ def _add_rows_jointly(
     for block in range(start, stop, size):
         n = min(size, stop - block)
         _copy(rows, stride, width, (block - begin) * stride, n, _ahead(rows, stride), copied)
-        for k in range(n_outputs):
-            for i in range(0, n, ROW_GROUP):
+        for i in range(0, n, ROW_GROUP):
+            for k in range(n_outputs):
                 if known is None:
                     own = _score(copied, i * width, width, width, coef, k * width, None) + bias[k]
                 else:
@@ -159,8 +159,8 @@ def _add_rows_jointly(
             scores, n, signed, targets, block, clip, weights, row_weights, code, curvature,
             intercepts,
         )  # fmt: skip
-        for k in range(n_outputs):
-            for i in range(0, n, ROW_GROUP):
+        for i in range(0, n, ROW_GROUP):
+            for k in range(n_outputs):
                 own = load(scores, k * size + i)
                 _add(copied, i * width, width, width, own, total, t + k * width, None)
 
@@ -181,7 +181,8 @@ def dense_gradient(
     clip : finite bound on the norm of a row's gradient
     weights, row_weights : of the classes, and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    copied, scores : float arrays (rows of a block, width) and (K, rows of a block), scratch
+    copied, scores : float arrays (rows of a block, width) and (K, rows of a block), scratch; None
+        when there is one output
     partials, intercepts : float arrays (chunks, K, width), meaningless beyond n_features, and
         (chunks, K)
     """

@@ -390,20 +390,20 @@ def line_losses(
     The arguments are those of the two kernels, and the scores have shape (K, padded rows).
     """
     how = weights, row_weights, code, curvature, chunk_rows, first, last
-    of_steps = _aligned(partials.shape[1], LANES)
+    of_steps = aligned(partials.shape[1], LANES)
     if targets is None:
         margin_line_losses(
             scores[0], slopes[0], signed, spacing, capped, loss_clip, clip, reach, *how,
-            _aligned(8, _BLOCK_ROWS), of_steps, partials,
+            aligned(8, _BLOCK_ROWS), of_steps, partials,
         )  # fmt: skip
     else:
         joint_line_losses(
             scores, slopes, signed, targets, spacing, loss_clip, *how,
-            *_aligned(2, len(scores), LANES), of_steps, partials,
+            *aligned(2, len(scores), LANES), of_steps, partials,
         )  # fmt: skip
 
 
-def _aligned(*shape):
+def aligned(*shape: int) -> np.ndarray:
     """Return an empty float64 array in which no vector crosses a line of the cache."""
     size = math.prod(shape)
     buffer = np.empty(size + LANES)

@@ -27,6 +27,7 @@ from dpglm.kernels.gradient import (
     sparse_scores,
     sparse_squares,
 )
+from dpglm.kernels.line_search import aligned
 from dpglm.schema.values import check_sparse, without_duplicates
 from dpglm.sums.reference import SMALL_SQUARE, image_norms, scaled_columns
 
@@ -242,7 +243,9 @@ class DenseRows(_Rows):
 
     def add_chunks(self, problem, chunks, sums):
         """Add the clipped gradients of some chunks; see `dense_gradient`."""
-        scratch = np.empty((_JOINT_ROWS, self.width)), np.empty((len(sums[1][0]), _JOINT_ROWS))
+        scratch, n_outputs = (None, None), len(sums[1][0])
+        if n_outputs > 1:
+            scratch = aligned(_JOINT_ROWS, self.width), aligned(n_outputs, _JOINT_ROWS)
         dense_gradient(self._runs, *problem, *chunks, *scratch, *sums)
 
     def score(self, *where):
