@@ -33,7 +33,7 @@ from dpglm.privacy.events import (
     sampling_under,
 )
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_epsilon
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up, warn_of_delta, warn_of_seed
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up, warn_of_guarantee
 from dpglm.schedules import (
     HeavyBall,
     Momentum,
@@ -156,8 +156,8 @@ class Plan(Printed):
 
     def warn(self, stacklevel: int) -> None:
         """Warn of what public numbers say against a fit, before anything is charged."""
-        warn_of_seed(self.ledger.seeded, stacklevel + 1)
-        warn_of_delta(self.budget, self.metadata.n_samples, stacklevel + 1)
+        n_samples = self.metadata.n_samples
+        warn_of_guarantee(self.ledger.seeded, self.budget, n_samples, stacklevel + 1)
         if self._too_wide:
             warnings.warn(self._too_wide, UtilityWarning, stacklevel=stacklevel)
         # A release of all records before the gradients tells more of them.

@@ -429,19 +429,14 @@ def rounded_up(value: float) -> str:
     return f"{float(text) + 10.0 ** (math.floor(math.log10(value)) - 3):.4g}"
 
 
-def warn_of_seed(seeded: bool, stacklevel: int) -> None:
-    """Warn if the noise of the next release follows from a seed."""
+def warn_of_guarantee(seeded: bool, budget: Any, n_samples: float, stacklevel: int) -> None:
+    """Warn of noise from a seed, and of a delta that allows to release one of the records."""
+    weak = (
+        "seeded_noise makes the noise reproducible: anyone with the seed can remove the noise. Use "
+        "it for tests and public data only."
+    )
     if seeded:
-        warnings.warn(
-            "seeded_noise makes the noise reproducible: anyone with the seed can remove the "
-            "noise. Use it for tests and public data only.",
-            PrivacyWarning,
-            stacklevel=stacklevel,
-        )
-
-
-def warn_of_delta(budget: Any, n_samples: int, stacklevel: int) -> None:
-    """Warn if delta would allow to release one of the records outright."""
+        warnings.warn(weak, PrivacyWarning, stacklevel=stacklevel)
     if budget.delta > 1 / n_samples and budget.epsilon < math.inf:
         warnings.warn(
             f"delta={budget.delta:g} exceeds 1/n = {1 / n_samples:.3g}: releasing a record "

@@ -26,7 +26,7 @@ from dpglm.estimators.inputs import resolved_classes
 from dpglm.estimators.plan import ledger_of
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
-from dpglm.privacy.ledger import PrivacyLedger, warn_of_delta, warn_of_seed
+from dpglm.privacy.ledger import PrivacyLedger, warn_of_guarantee
 from dpglm.privacy.noise import entropy_source, noise_seed
 from dpglm.privacy.odometer import JointCharge, charge_odometers, is_package_object, state_cost
 from dpglm.privacy.pure import MOST_SUMS, BoxSums, box_quantile, box_std
@@ -267,9 +267,8 @@ def released_statistics(
     ledger = replace(ledger_of(budget, events), assumptions=assumptions, seeded=seeded)
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
     del records  # nobody but the vault keeps them
-    warn_of_seed(seeded, stacklevel=5)
-    if not pure:
-        warn_of_delta(budget, n_records, stacklevel=5)
+    # A pure release has no delta.
+    warn_of_guarantee(seeded, budget, 1 if pure else n_records, stacklevel=5)
     charge_odometers(ledger, model)
     try:
         if pure:
