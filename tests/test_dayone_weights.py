@@ -175,9 +175,9 @@ def test_the_count_is_in_the_plan_and_the_ledger_within_epsilon(Model, relation)
         assert plan.ledger.epsilon() > (0.2 if "Approximate" in Model.__name__ else 0.95) * epsilon
         purposes = [event.purpose for event, _ in plan.ledger.events]
         if Model is DPAGDClassifier:
-            assert model.trace_.release[0] == "label_counts"
+            assert model.trace_.release[0] == "label_count"
         elif Model is not baselines.MajorityClassifier:
-            assert purposes[0] == "label counts, for the weights of classes"
+            assert purposes[0] == "label count, for the weights of classes"
 
 
 def neighbours(relation, y, groups):

@@ -271,7 +271,7 @@ def label_counts_of(mu: float, metadata: PublicMetadata) -> tuple[PlannedRelease
     if not (fraction := metadata.count_fraction):
         return ()
     multiplier = 1 / (mu * math.sqrt(fraction))
-    return (PlannedRelease("label counts", "the weights of classes", fraction, multiplier),)
+    return (PlannedRelease("label count", "the weights of classes", fraction, multiplier),)
 
 
 def plan_with_weights(
