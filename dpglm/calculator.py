@@ -5,7 +5,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -25,7 +25,7 @@ from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent, sampling_u
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
-from dpglm.tables import Page
+from dpglm.tables import Printed
 
 # A ledger needs a reporting delta, even if it is not used.
 _ANY_DELTA = 1e-6
@@ -170,30 +170,21 @@ class PrivacyCalculator:
         return checked
 
 
-class ExpectedAccuracy(NamedTuple):
+@dataclass(frozen=True)
+class ExpectedAccuracy(Printed):
     """Accuracy with and without privacy, and the standard error of the difference."""
 
     private: float
     not_private: float
     standard_error: float
 
-    def __str__(self) -> str:
-        return str(self._page())
-
-    def _repr_html_(self) -> str:
-        return self._page()._repr_html_()
-
-    def _page(self) -> Page:
-        lower = self.not_private - self.private
-        facts = {
-            "without privacy": f"{self.not_private:.4f}",
-            "with privacy": f"{self.private:.4f}",
-            "difference": f"{lower:.4f} ± {self.standard_error:.4f}",
-        }
-        return Page(("Expected accuracy", facts))
+    def _blocks(self) -> Iterator[Any]:
+        facts = {name.replace("_", " "): f"{value:.4f}" for name, value in vars(self).items()}
+        yield "Expected accuracy", facts
 
 
-class ExpectedStandardErrors(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ExpectedStandardErrors(Printed):
     """Standard errors of coefficients due to the draw of the records, and to the noise.
 
     Numbers, or arrays with the names of their parameters; NaN for what will be suppressed.
@@ -204,18 +195,12 @@ class ExpectedStandardErrors(NamedTuple):
     n_samples: int
     names: list[str] | None = None
 
-    def __str__(self) -> str:
-        return str(self._page())
-
-    def _repr_html_(self) -> str:
-        return self._page()._repr_html_()
-
-    def _page(self) -> Page:
+    def _blocks(self) -> Iterator[Any]:
         rows = [("of a coefficient", "width of 0.95", "sampling", "privacy")]
         columns = np.atleast_1d(self.width(), self.sampling, self.privacy)
         for name, *numbers in zip(self.names or [""] * len(columns[0]), *columns, strict=True):
             rows.append((name, *(f"{number:.3g}" for number in numbers)))
-        return Page((f"Expected standard errors for {self.n_samples:,} records", rows))
+        yield f"Expected standard errors for {self.n_samples:,} records", rows
 
     def width(self, level: float = 0.95) -> Any:
         """Return the widths of intervals."""

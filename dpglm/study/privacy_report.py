@@ -5,9 +5,12 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -29,13 +32,14 @@ from dpglm.privacy.ledger import (
 from dpglm.privacy.odometer import FILE_START, OdometerRecord, PrivacyOdometer, public_parameters
 from dpglm.schema.table import plain_path
 from dpglm.study.comparison import one_line, strict_json
-from dpglm.study.plots import display_of
-from dpglm.study.report import facts, figure, page, versions
+from dpglm.study.plots import display_of, pyplot
 from dpglm.tables import Page, cell, html_table
 from dpglm.workflow import total_privacy
 
 PRIORS, RATES = (0.5, 0.1, 0.01), (0.1, 0.01, 0.001)
 _GROUPS = (1, 2, 5, 10)
+_PACKAGES = ("dpglm", "scikit-learn", "numpy", "scipy", "numba", "matplotlib", "dp-accounting")
+_INK = "#123456"  # a colour of its own, for which that of the page is put
 
 RELEASES = {
     "gaussian": "sum over all records, with Gaussian noise",
@@ -210,7 +214,9 @@ class PrivacyReport:
         """
         _, (_, lead), *blocks = self._blocks()
         body = "\n".join(_html(caption, content) for caption, content in blocks)
-        return page(self.title, lead, body.removeprefix("</section>\n") + "\n</section>")
+        body = body.removeprefix("</section>\n") + "\n</section>"
+        texts = {"title": escape(self.title), "lead": escape(lead), "body": body}
+        return Template(_template("page.html")).substitute(texts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report to a file whose name ends in ``.html``, ``.json`` or ``.md``."""
@@ -480,6 +486,31 @@ def _percent(share: float) -> str:
     return f"{rounded_up(100 * share)}%"
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a fit, its accounting or a figure rest on."""
+    found = {}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _figure(ledger: PrivacyLedger) -> str:
+    """Return the figure of a ledger in the ink of the page, whose numbers the tables below hold."""
+    plt, image = pyplot(), BytesIO()
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    theme = {**dict.fromkeys(inked, _INK), **dict.fromkeys(clear, "none"), "grid.color": _INK}
+    # Without a date and with fixed identifiers the same results give the same page.
+    with plt.rc_context({**theme, "svg.hashsalt": "dpglm"}):
+        drawn = display_of(ledger).plot().figure_
+        drawn.savefig(image, format="svg", metadata={"Date": None})
+        plt.close(drawn)
+    svg = image.getvalue().decode().partition("<svg")[2].replace(_INK, "currentColor")
+    label = "What an attack can do; the tables below hold the same numbers"
+    return f'<figure class=small role="img" aria-label="{label}">\n<svg{svg}</figure>'
+
+
 def _template(name: str) -> str:
     return files("dpglm").joinpath("templates", name).read_text(encoding="utf-8")
 
@@ -500,9 +531,13 @@ def _markdown(content: Any) -> str:
 def _html(caption: str, content: Any) -> str:
     """Return a block as HTML; a heading begins a section."""
     if isinstance(content, PrivacyLedger):
-        return figure(display_of(content), "What an attack can do", small=True)
+        return _figure(content)
     if isinstance(content, Mapping):
-        return f"<dl class=facts>{facts(content)}</dl>"
+        items = (
+            f"<dt>{escape(name)}</dt><dd>{escape(value) or '-'}</dd>"
+            for name, value in content.items()
+        )
+        return f"<dl class=facts>{''.join(items)}</dl>"
     if isinstance(content, str):
         text = escape(content.lstrip("# ").strip("*"))
         if content.startswith("#"):
