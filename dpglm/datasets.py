@@ -1,10 +1,4 @@
-"""Data sets: fetched, or made up from a schema.
-
-A real table is read from the folder ``data_home`` if its files are there, else from the folder that
-the environment variable ``DPGLM_DATA`` names. Else scikit-learn downloads it (``data_home`` is then
-its cache). Whatever the source, columns, their order and spellings are the same. Numbers are
-float64, categories and labels pandas categoricals over the public lists.
-"""
+"""Data sets: fetched, or made up from a schema."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -44,8 +38,7 @@ def make_census(
 ) -> tuple[Any, ...]:
     """Draw an artificial census whose logistic optimum is known.
 
-    The population is fixed: six strata, which differ in the frequencies of 8 categorical columns
-    and in the location of some of 6 numeric ones. It needs no files.
+    The population is fixed: six strata of 8 categorical and 6 numeric columns. No files are needed.
 
     Parameters
     ----------
@@ -66,10 +59,8 @@ def make_census(
     Notes
     -----
     ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``, so that ``(w, b)``
-    minimises the expected logistic loss. ``w`` has the smallest norm of all minimisers: it sums to
-    zero in every categorical block. The rows resemble Adult: 24 % of the labels are positive, and
-    the optimum has accuracy 0.85 and loss 0.33. The second moment of the encoded rows has condition
-    number 4e4.
+    minimises the expected logistic loss; ``w`` sums to zero in every categorical block. 24 % of the
+    labels are positive, and the optimum has accuracy 0.85 and loss 0.33.
 
     Examples
     --------
@@ -145,16 +136,16 @@ def fetch_table(
     ----------
     name : {"adult", "bank", "kddcup99"}
     data_home : path-like, default=None
-        Folder with ``adult.data`` and ``adult.test``, ``bank-full.csv`` (commas or semicolons, a
-        header, columns in any order) or ``kddcup.data_10_percent.gz``. Else ``DPGLM_DATA``, else
-        OpenML 1590 or 1461, or scikit-learn's source.
+        Folder with ``adult.data`` and ``adult.test``, ``bank-full.csv`` or
+        ``kddcup.data_10_percent.gz``; else that of the environment variable ``DPGLM_DATA``; else
+        scikit-learn downloads the table, with `data_home` as its cache.
     download_if_missing : bool, default=True
         If False, raise an error instead.
 
     Returns
     -------
     Bunch
-        ``data``, a DataFrame of raw columns; ``target``, a Series of labels; ``schema``.
+        ``data``, a DataFrame of float64 and categoricals; ``target``, a Series; ``schema``.
 
     Raises
     ------
@@ -163,18 +154,14 @@ def fetch_table(
 
     Notes
     -----
-    - Adult: does a person of the 1994 US census earn more than 50,000 dollars? 48,842 rows,
-      training rows first, ``"?"`` where a value is unknown. The schema leaves the survey weight
-      ``fnlwgt`` out. Ron Kohavi and Barry Becker.
-    - Bank: does a client who was called subscribe to a term deposit? 45,211 rows. A realistic model
-      does without the duration of the call, which is known only once its outcome is. Moro, Cortez
-      and Rita (2014), Decision Support Systems 62.
-    - KDD Cup 1999: is a network connection normal or an attack? 494,021 rows. Stolfo, Fan, Lee,
-      Prodromidis and Chan (1999).
+    - Adult: does a person of the 1994 US census earn more than 50,000 dollars? 48,842 rows. The
+      schema leaves the survey weight ``fnlwgt`` out. Ron Kohavi and Barry Becker.
+    - Bank: does a client who was called subscribe to a term deposit? 45,211 rows. The duration of
+      the call is known only once its outcome is. Moro, Cortez and Rita (2014).
+    - KDD Cup 1999: is a network connection normal or an attack? 494,021 rows. Stolfo et al. (1999).
 
-    All from the UCI Machine Learning Repository, CC BY 4.0. The default constants of the estimators
-    were chosen with a look at Adult and Bank. For them a ledger's assumption that the parameters
-    were chosen without looking is false.
+    All from the UCI Machine Learning Repository, CC BY 4.0. The defaults of the estimators were
+    chosen with a look at Adult and Bank: for them a ledger's assumption of none is false.
 
     Examples
     --------
@@ -323,15 +310,12 @@ def sample_from_schema(
 ) -> tuple[Any, Any]:
     """Draw an artificial table that has the schema's columns and nothing else of the real one.
 
-    It stands in for private records where a setting is tried out: see `dpglm.study.UtilityGraph`.
-
     Parameters
     ----------
     schema : Schema
     n_samples : int
     signal : float, default=2.0
-        Standard deviation of the log-odds: how separate the classes are. With two equally
-        frequent labels, the best accuracy is 0.67 at 1. At 4 it is 0.87.
+        Standard deviation of the log-odds: of two labels the best accuracy is 0.67 at 1, 0.87 at 4.
     class_shares : sequence of float, optional
         Expected share of each label, in the order of ``schema.classes``; equal by default.
     random_state : int, RandomState instance or None, default=None
@@ -348,10 +332,9 @@ def sample_from_schema(
 
     Notes
     -----
-    Columns are correlated by five strata. Within each, frequencies of categories fall steeply and
-    numbers are Beta distributed between their bounds. The labels follow a multinomial logistic
-    model with normal coefficients, scaled to `signal` and shifted to `class_shares`. It has
-    straight lines unless the schema says otherwise.
+    Columns are correlated by five strata, and numbers are Beta distributed between their bounds.
+    The labels follow a multinomial logistic model with normal coefficients, scaled to `signal` and
+    shifted to `class_shares`, of straight lines unless the schema says otherwise.
 
     Examples
     --------

@@ -191,11 +191,7 @@ class Column(_Described):
 
 
 class Quantity(Column):
-    """A column with an order and public bounds, encoded by where a value is between them.
-
-    Subclasses have `bounds`, and `read`, which returns a number for each raw value, NaN for a
-    missing one and inf for any other.
-    """
+    """A column with public `bounds`; `read` returns numbers, NaN of missing and inf of others."""
 
     integer, scale, linear_width, out_of_bounds, n_segments = True, "linear", 1.0, "clip", 1
     height, special_values = 4.0, ()
@@ -233,13 +229,11 @@ class Quantity(Column):
         -----
         With one segment the value is the position u. With 2^L segments, the first value is
         ``u - 1/2``. Each level l < L adds one, the hat function of height ``2^(-l-1)`` over the
-        part that contains u, of 2^l equal ones. All values are multiplied by `height`. Together
-        they span the functions linear between the edges. Heights of ``2^(-l/2-1)`` would equal
-        ramps, one for each segment, up to a rotation (P. Levy's construction of the Brownian
-        motion). Smaller ones let ridge and noise shrink the finer levels more.
+        part that contains u, of 2^l equal ones. All values are multiplied by `height`. Ridge and
+        noise shrink the finer levels more.
 
-        A special or missing value has a 1 in its own column and zeros in the others: its meaning
-        does not depend on its place. A straight line is at 1/2 there.
+        A special or missing value has a 1 in its own column and zeros in the others; a straight
+        line is at 1/2 there.
         """
         position, special = self.position(numbers), self._special_place(numbers)
         missing = np.isnan(position)
@@ -365,35 +359,28 @@ class NumericColumn(Quantity):
     name : str
     lower, upper : float
     scale : {"linear", "asinh"}, default="linear"
-        The inverse hyperbolic sine suits amounts over orders of magnitude: it is linear near 0
-        and a logarithm far from it.
+        The inverse hyperbolic sine, linear near 0 and logarithmic far from it, suits amounts.
     linear_width : float, default=1.0
         Magnitude up to which that scale is nearly linear.
     integer : bool, default=False
         Whether all values are whole numbers.
     missing : None, "indicator" or float
-        Treatment of missing values. None raises an error. "indicator" adds a column, and the
-        number is then in the middle of its range. A number is a public constant within the bounds.
+        Treatment of missing values: an error, a column of their own, or a public constant.
     out_of_bounds : {"clip", "missing"}, default="clip"
         Treatment of values outside the bounds: the nearest bound, or missing (codes such as -999).
     n_segments : int, optional
-        1 for one encoded number in [0, 1], a straight line in the score. A larger power of two, up
-        to 256, is the number of encoded columns. The term is then piecewise linear, with edges at
-        equal distances on the scale. By default a schema chooses (`Schema.additive`).
+        Number of encoded columns of a piecewise-linear term, a power of two up to 256; 1 for a
+        straight line in the score. By default a schema chooses (`Schema.additive`).
     height : float, default=4.0
-        Factor of the columns of two or more segments. A larger factor lets noise and a penalty bend
-        the term less, and gives rows larger norms.
+        Factor of the columns of two or more segments. A larger one gives rows larger norms.
     special_values : sequence of float, default=()
-        Public numbers in rising order whose meaning is not their size: a zero that means none, a
-        top code, a code such as -999. Each has a column of its own, and no place between the
-        bounds; it may lie outside of them.
+        Public numbers in rising order whose meaning is not their size, such as a zero that means
+        none, or a code outside of the bounds. Each has a column of its own.
 
     Examples
     --------
     >>> NumericColumn("age", 17, 90)
     NumericColumn(name='age', lower=17.0, upper=90.0)
-    >>> NumericColumn("age", 17, 90, n_segments=4).encoded_names
-    ['age', 'age (part 1 of 1)', 'age (part 1 of 2)', 'age (part 2 of 2)']
     >>> NumericColumn("gain", 0, 50_000, n_segments=2, special_values=[0, 99_999]).encoded_names
     ['gain', 'gain (part 1 of 1)', 'gain = 0', 'gain = 99999']
     """
@@ -566,8 +553,7 @@ class CategoricalColumn(Column):
     handle_unknown : {"zeros", "indicator"}, default="zeros"
         How a value that is not listed is encoded: as zeros, or as a 1 in a column of its own.
     missing : None, "indicator" or a category
-        A missing value is encoded as one that is not listed, in a column of its own, or as the
-        category given.
+        As of a `NumericColumn`; by default a missing value counts as one that is not listed.
 
     Examples
     --------
@@ -628,8 +614,7 @@ class TextColumn(Column):
 
     Notes
     -----
-    A word has at least two letters or digits. Their counts are divided by their L2 norm, so that of
-    a row's block is at most 1.
+    A word has two letters or digits at least. A row's block has norm 1, or 0 without a word.
 
     Examples
     --------

@@ -38,8 +38,7 @@ class _RowEncoder(TransformerMixin, BaseEstimator):
 class SchemaEncoder(_RowEncoder):
     """Encode a raw table by its schema: ``schema.transformer()`` returns one.
 
-    Fitting reads the names of the columns and nothing of the rows, and what a row becomes depends
-    on no other row. Column names reach the model by ``set_output(transform="pandas")``.
+    Fitting reads the names of the columns alone, and what a row becomes depends on no other row.
 
     Parameters
     ----------
@@ -55,9 +54,8 @@ class SchemaEncoder(_RowEncoder):
 
     Notes
     -----
-    Columns with an order come first (numbers, booleans, dates, ordinals), then a block for each
-    category, then one for each free-text column; within these, as in the schema. Encoded rows, and
-    rows picked from them, carry `Schema.max_row_norm` to the estimator of the same pipeline.
+    Columns with an order come first, then categories, then free text. Encoded rows, and rows picked
+    from them, carry `Schema.max_row_norm` to the estimator of the same pipeline.
 
     Examples
     --------
@@ -89,14 +87,12 @@ class SchemaEncoder(_RowEncoder):
 
         Returns
         -------
-        ndarray or csr_array of shape (n_samples, n_encoded)
-            Or a Dask data frame, dense, for one.
+        ndarray, csr_array or Dask data frame of shape (n_samples, n_encoded)
 
         Raises
         ------
         ValueError
-            If a value is none that its column may hold, or is missing and no policy of the column
-            says what that means. The error names the column and the row, never the value.
+            If a value is none that its column may hold. The error names the row, never the value.
         """
         # After scikit-learn's wrapper, which makes a data frame if `set_output` asked for one.
         rows = super().transform(X)
@@ -140,10 +136,7 @@ def encode(
 def blocks_of(
     schema: Any, n_columns: int, names: Sequence[str] | None
 ) -> dict[str, tuple[Column, slice]]:
-    """Return each column of a table, in its order, and where its block is in an encoded row.
-
-    It raises a ValueError if the columns of a model, their number and names, are others.
-    """
+    """Return each column of a table and where its block is; a model must have these columns."""
     columns, encoded = schema.encoded_columns, schema.transformer().get_feature_names_out().tolist()
     if n_columns != len(encoded) or (names is not None and list(names) != encoded):
         raise ValueError(
@@ -160,8 +153,7 @@ def blocks_of(
 class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Map public bounds to [0, 1] and clip what lies outside.
 
-    Scikit-learn's ``MinMaxScaler`` uses the minimum and maximum, each the value of one person.
-    This scaler never reads the range of the data: fitting checks the number of columns only.
+    Unlike scikit-learn's ``MinMaxScaler`` it never reads the range of the rows.
 
     Parameters
     ----------
@@ -175,10 +167,6 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
         If the input has names.
-
-    Notes
-    -----
-    Rounding is monotone, so that the result never leaves [0, 1].
 
     Examples
     --------
@@ -217,6 +205,7 @@ class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Return raw values of shape (n_samples, n_features) scaled to [0, 1]."""
         check_is_fitted(self)
         X = self._checked(X, reset=False)
+        # Rounding is monotone: the result never leaves [0, 1].
         return (np.clip(X, self.lower_, self.upper_) - self.lower_) / (self.upper_ - self.lower_)
 
     def _checked(self, X: Any, **changes: Any) -> np.ndarray:

@@ -71,11 +71,8 @@ class Schema(Printed):
 
     Notes
     -----
-    In a row encoded by :meth:`transformer`, a number or date is one value in [0, 1] or a
-    piecewise-linear term (:meth:`additive`). A category has at most one 1, and free text has norm
-    at most 1. The row norm is at most :meth:`max_row_norm`, whatever the rows hold.
-
-    :meth:`draft` begins one, and its JSON or YAML form has the choices of each field.
+    :meth:`draft` begins a schema from a table. The norm of a row that :meth:`transformer` encodes
+    is at most :meth:`max_row_norm`, whatever the rows hold.
 
     Examples
     --------
@@ -176,7 +173,7 @@ class Schema(Printed):
     def additive(self, n_segments: int | None = None) -> Self:
         """Return the schema with the number of segments set for each number and date.
 
-        Edges follow from public facts alone, at no cost. A column that has ``n_segments`` keeps it.
+        A column that has ``n_segments`` keeps it.
 
         Parameters
         ----------
@@ -188,8 +185,7 @@ class Schema(Printed):
         Notes
         -----
         Bounds 10,000 or more apart give the scale ``"asinh"``, with a thousandth of that distance
-        as `linear_width`, unless the column has that scale. More than eight terms get a smaller
-        `height`, whatever it was.
+        as `linear_width`. More than eight terms get a smaller `height`.
 
         Examples
         --------
@@ -227,10 +223,9 @@ class Schema(Printed):
     def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
         """Return a schema to be filled in, from the names and dtypes of a table alone.
 
-        Lists and objects have no dtype, and the types of their values are read. A dtype may follow
-        from values: compare kinds with the data dictionary before you publish a draft. It cannot be
-        used until a person has replaced ``"FILL IN"`` in the text of :meth:`to_json` or
-        :meth:`to_yaml`, whose comments list the choices and ask about names like those of codes.
+        Of lists and objects the types of values are read. A dtype may follow from values: compare
+        kinds with the data dictionary before you publish a draft. Replace each ``"FILL IN"`` in the
+        text of :meth:`to_json` or :meth:`to_yaml`, whose comments list the choices.
 
         Parameters
         ----------
@@ -266,8 +261,7 @@ class Schema(Printed):
     def check(self, frame: Any) -> str:
         """Return all that does not fit between the schema and a table, one line each.
 
-        It looks at the rows (of Dask a column at a time), so that its result is as private as they.
-        It doubts a column whose name looks like that of a code, and is a number.
+        It looks at the rows, so that its result is as private as they.
 
         Examples
         --------
@@ -371,8 +365,7 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
     Parameters
     ----------
     name_or_path : {"adult", "bank", "census", "kddcup99"} or path-like
-        A name stands for bounds and categories of a public data dictionary. A file is YAML if its
-        name ends with ``.yaml`` or ``.yml``, else JSON.
+        A file is YAML if its name ends with ``.yaml`` or ``.yml``, else JSON.
 
     Returns
     -------
@@ -396,11 +389,7 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
 
 
 def positive_place(classes: Any, pos_label: Any = None, schema: Schema | None = None) -> int:
-    """Return the place of the positive class, the one that is singled out where classes are two.
-
-    It is `pos_label`, or else the last label of a schema of these two labels, or else the second
-    class, as in scikit-learn.
-    """
+    """Return the place of `pos_label`, or of the last label of a schema, or of the second class."""
     listed = [*map(composed, np.asarray(classes).tolist())]
     if pos_label is None and len(listed) == 2:
         labels = [*map(composed, schema.target.labels)] if schema else listed
@@ -564,11 +553,7 @@ def _fields(
 
 
 def plain_path(path: str | os.PathLike[str], *, folder: bool = False) -> Path:
-    """Return a path with ``~`` and variables expanded; refuse one that cannot be meant.
-
-    Whatever this package reads or writes by name passes here. Without a shell, ``"~/study"`` would
-    be a new file below each working directory. Only a path that may be a folder may name one.
-    """
+    """Return a path with ``~`` and variables expanded; refuse one that cannot be meant."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"path={path!r:.80} must be the path of a file, as a string or a Path.")
     given = os.fsdecode(path)

@@ -46,11 +46,7 @@ def is_dask(table: Any) -> bool:
 
 
 def dtypes(table: Any) -> dict[str, str]:
-    """Return what each column holds: integer, real, boolean, flag, date, ordinal, text.
-
-    A flag is a boolean that may be missing. The dtype tells; lists and objects have none, so that
-    the types of their values do.
-    """
+    """Return what each column holds by its dtype: a flag is a boolean that may be missing."""
     if isinstance(table, Mapping):
         return {name: _dtype_of(values) for name, values in table.items()}
     frame = _frame(table._meta if is_dask(table) else table)
@@ -141,10 +137,7 @@ def _read(values: Any, name: str) -> Raw:
 
 
 def _as_series(values: Any) -> Any:
-    """Return a column of a dictionary as a data frame holds it, or None of arrays and lists.
-
-    As arrays, whole numbers would become floats because one is missing.
-    """
+    """Return a column of a dictionary as a data frame holds it, or None of arrays and lists."""
     library = type(values).__module__.partition(".")[0]
     if library not in ("pandas", "polars", "pyarrow"):
         return None
@@ -289,10 +282,7 @@ def as_date(value: Any) -> date:
 
 
 class Places:
-    """Find the places of raw values in a public list, however they are spelled.
-
-    Programs write True as true or 1, and 2 as 2.0 where a column has gaps.
-    """
+    """Places in a public list, of True if written true or 1, and of 2 if written 2.0."""
 
     def __init__(self, listed: Sequence[Any]) -> None:
         self._listed = listed
@@ -335,14 +325,12 @@ def _spellings(value: Any) -> set[Any]:
 
 
 def validated(check: Callable[[], Any], X: Any) -> Any:
-    """Return the result of scikit-learn's check of rows; no error quotes a value.
-
-    They are raised where no other error is being handled, which they would keep.
-    """
+    """Return the result of scikit-learn's check of rows; no error quotes a value."""
     try:
         return check()
     except (TypeError, ValueError, OverflowError) as error:
         failed = error
+    # Here no other error is being handled, which this one would keep.
     raise reworded_error(failed, X)
 
 
@@ -414,11 +402,7 @@ def _are_below(indices: np.ndarray, n: int) -> bool:
 
 
 def without_duplicates(X: Any) -> sparse.csr_array:
-    """Return a CSR matrix in canonical form: a float64 copy unless it already is.
-
-    Sums of finite elements that overflow become the largest number. The norm of such a row is
-    infinite all the same, so that it contributes nothing.
-    """
+    """Return a CSR matrix in canonical form: a float64 copy unless it already is."""
     # A fresh object: its flags are computed from the indices, never inherited.
     arrays = tuple(np.ascontiguousarray(array) for array in (X.data, X.indices, X.indptr))
     rows = sparse.csr_array(arrays, shape=X.shape, copy=False)
@@ -429,6 +413,7 @@ def without_duplicates(X: Any) -> sparse.csr_array:
     rows = rows.astype(np.float64)
     rows.sum_duplicates()
     if finite:
+        # The norm of a row with such a sum is infinite all the same: it contributes nothing.
         np.nan_to_num(rows.data, copy=False)
     return rows
 
@@ -441,21 +426,13 @@ def row_norms(X: Any) -> np.ndarray:
 
 
 def null_rows(X: Any) -> np.ndarray:
-    """Return which rows of numbers are null records (n,): those whose squared norm overflows.
-
-    A null record counts in the number of records, and contributes nothing to any release: of a
-    fit, of scores, of a choice.
-    """
+    """Return which rows (n,) are null records, which no release counts: their norm overflows."""
     with np.errstate(all="ignore"):
         return np.isinf(row_norms(without_duplicates(X.tocsr()) if sparse.issparse(X) else X))
 
 
 def floating(rows: Any) -> np.ndarray | sparse.csr_array:
-    """Return rows as the objective wants them: float64 or float32, row-major or CSR.
-
-    Numbers that float32 holds exactly become float32, others float64. An error does not quote what
-    it cannot convert, as that of numpy would: it is the value of a record.
-    """
+    """Return rows in float32 if that is exact, else float64, row-major or CSR; quote no value."""
     check_rows(rows)
     if sparse.issparse(rows):
         check_sparse(rows)
@@ -488,11 +465,7 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
 
 
 class _Bounded:
-    """Encoded rows whose norms are at most ``max_row_norm``, without the 1 of an intercept.
-
-    Rows that are picked, copied or pickled keep the bound. Nothing else does: what is made by
-    arithmetic, of some columns, or of several arrays, has no bound.
-    """
+    """Encoded rows with a bound on their norms, which picked or copied rows alone keep."""
 
     max_row_norm: float | None = None
 

@@ -17,9 +17,7 @@ from dpglm.sources.base import BUFFERS, LocalSource, distinct_labels, read_ahead
 class ArraySource(LocalSource):
     """Consecutive rows of an array X with shape, dtype and slices, and of labels y.
 
-    X is a `numpy.memmap`, a Zarr array, an HDF5 dataset, an ndarray or CSR. A row-major
-    `numpy.memmap` of float32 or float64 is read from its file directly, which is faster. Blocks
-    have ``block_rows`` rows; by default 8 MB, rounded to whole chunks where X is stored in chunks.
+    Blocks have ``block_rows`` rows; by default 8 MB, rounded to whole chunks.
     """
 
     def __init__(self, X: Any, y: Any, *, block_rows: int | None = None) -> None:
@@ -117,11 +115,7 @@ def _fill(array, file, position):
 
 
 class IterableSource(LocalSource):
-    """Blocks (X, y) that a user's object yields, anew and the same in every iteration.
-
-    A first pass counts rows and labels. Blocks without rows are skipped. The object is iterated
-    over in a thread.
-    """
+    """Blocks (X, y) that a user's object yields, anew and the same in every iteration."""
 
     def __init__(self, iterable: Iterable[tuple[Any, Any]]) -> None:
         if not isinstance(iterable, Iterable) or isinstance(iterable, Iterator):

@@ -1,8 +1,4 @@
-"""Sources of data: blocks of rows and labels, read again in every pass.
-
-A thread reads ahead while the last block is summed. Between two passes only the norms of rows in a
-basis are kept, because computing a norm takes longer than reading the row.
-"""
+"""Sources of data: blocks of rows and labels, read ahead by a thread in every pass."""
 
 import pickle
 import queue
@@ -36,21 +32,11 @@ _END = object()
 
 
 class Source(ABC):
-    """Rows and labels in blocks, in a fixed order.
-
-    Attributes
-    ----------
-    n_features : int
-        Number of columns.
-    block_rows : tuple of int
-        Number of rows of each block.
-    cache : bool or path-like
-        Folder in which a fit keeps encoded blocks, see `ParquetSource`; by default none.
-    """
+    """Rows and labels in blocks, in a fixed order."""
 
     n_features: int
-    block_rows: tuple[int, ...]
-    cache: Any = None
+    block_rows: tuple[int, ...]  # the number of rows of each
+    cache: Any = None  # as of `ParquetSource`
 
     @property
     def n_samples(self) -> int:
@@ -72,11 +58,7 @@ class Source(ABC):
 
 
 class LocalSource(Source):
-    """Blocks that are read here, one after the other.
-
-    Subclasses set ``n_features`` and ``block_rows`` and define `_read`, `observed_labels` and
-    `describe`.
-    """
+    """Blocks that are read here, one after the other."""
 
     @abstractmethod
     def describe(self, block: int) -> str:
@@ -84,10 +66,7 @@ class LocalSource(Source):
 
     @abstractmethod
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield the rows and labels of some blocks, given in rising order.
-
-        Memory may be used again for the block after next but one: see `BUFFERS`.
-        """
+        """Yield some blocks, in rising order; `BUFFERS` of them may be in use at a time."""
 
     def _next(self, block: int, blocks: Iterator[Any]) -> tuple[Any, np.ndarray] | None:
         """Return what `_read` yields for a block, `_encoded`, or None at the end of the data."""
@@ -162,10 +141,7 @@ class CachedBlocks:
 
 @contextmanager
 def kept_in_a_file(source: Source) -> Iterator[CachedBlocks]:
-    """Keep the blocks of a source where its ``cache`` says, for a fit.
-
-    The file has no name but on Windows: the system deletes it, however the process ends.
-    """
+    """Keep the blocks of a source in a file without a name that no end of the process leaves."""
     cache, anywhere = source.cache, isinstance(source.cache, (bool, np.bool_))
     if not isinstance(source, LocalSource) or not (anywhere or isinstance(cache, (str, PathLike))):
         raise TypeError(
@@ -182,11 +158,7 @@ def kept_in_a_file(source: Source) -> Iterator[CachedBlocks]:
 
 
 class _LocalBlocks:
-    """Objectives that are made anew in each pass, from blocks that are read ahead.
-
-    The first `n_kept` objectives have the row norms of the pass before, and refuse rows that
-    differ in any bit from then. Clipped by an old norm, a row may add more than the clipping norm.
-    """
+    """Objectives made anew in each pass; the first `n_kept` refuse rows that differ from then."""
 
     def __init__(self, source: LocalSource | CachedBlocks, make: Callable, n_kept=0) -> None:
         self._source, self._make, self._n_kept = source, make, n_kept

@@ -35,14 +35,12 @@ def read_csv(
     Returns
     -------
     Bunch
-        ``data`` (a DataFrame of numbers, and of strings where the schema has no number), ``target``
-        (an array) and ``schema``.
+        ``data`` (a DataFrame), ``target`` (an array) and ``schema``.
 
     Raises
     ------
     ValueError
-        If the file lacks a column or has no rows, or a line is not one record. If a value cannot be
-        encoded, a column holds no category of the schema, or a label is not in the schema.
+        If the file lacks a column or rows, a line is not one record, or a value cannot be encoded.
 
     Examples
     --------
@@ -77,11 +75,7 @@ def read_csv(
 
 
 def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Any:
-    """Return columns of a CSV file, by default all, as a DataFrame of strings.
-
-    A line is a record, and a file with any other line is refused as a whole. The contents of a
-    record must not shift, join or end another.
-    """
+    """Return columns of a CSV file as strings; no contents of a line may shift or join another."""
     head, rows, known = [], [], {}
     with open(plain_path(path), encoding="utf-8-sig", newline="\n") as lines:
         try:

@@ -1,8 +1,4 @@
-"""Data that Dask holds: workers keep the rows of their partitions, and only sums come back.
-
-docs/scale.md says what travels. Noise is drawn where `fit` was called and nowhere else. A pass
-leaves nothing behind on a worker but row norms, so that its sums do not depend on what went before.
-"""
+"""Data that Dask holds: workers keep the rows, and only sums come back; see docs/scale.md."""
 
 import itertools
 import math
@@ -163,10 +159,7 @@ class _Recipe(NamedTuple):
 
 
 class _Rows:
-    """Rows and labels of a partition on its worker, with the objectives made of them.
-
-    The objectives stay behind when Dask moves the rows to another worker, and are made anew.
-    """
+    """Rows and labels of a partition, with the objectives made of them, on this worker alone."""
 
     def __init__(self, X: Any, y: Any) -> None:
         self._X, self.y = _in_memory(floating(X)), check_labels("y", y)

@@ -23,15 +23,12 @@ class ParquetSource(LocalSource):
     schema : Schema
         Columns, bounds, categories and labels. Other columns are not read.
     block_rows : int, optional
-        Most rows of a block; a block never crosses from one row group to another. Default: 8 MB of
-        encoded rows.
+        Most rows of a block, within a row group; by default 8 MB of encoded rows.
     sparse_output : bool, default=False
         Encode to CSR blocks, for many categories.
     cache : bool or path-like, default=None
-        Whether each fit writes the encoded rows to a file, and reads them from there in later
-        passes. The file is in this folder, or for ``True`` in the folder of temporary files. It
-        holds the records unencrypted, 8 bytes for each encoded number, until the fit ends, even if
-        it fails or is killed. Nobody but the user can read the file.
+        Folder (for ``True``, of temporary files) of a file of encoded rows that later passes of a
+        fit read. Only the user can read it. It is not encrypted, and ends with any end of the fit.
 
     Raises
     ------
@@ -41,11 +38,6 @@ class ParquetSource(LocalSource):
         If there is no such file, or it is not Parquet; the message names it.
     ValueError
         If a column of the schema is missing.
-
-    Notes
-    -----
-    The encoding is that of ``schema.transformer()``. Metadata give the number of rows, and the
-    schema the labels, so that no first pass is needed.
 
     Examples
     --------

@@ -47,11 +47,7 @@ def plain(axes: Any) -> None:
 
 @dataclass(eq=False, repr=False)
 class Display:
-    """A figure that is prepared; `plot` draws it, and sets ``figure_`` and ``axes_``.
-
-    Each of the `panels` draws into the axes that it is given; by default all are side by side. One
-    `legend` has those of its labels that were drawn.
-    """
+    """A figure that is prepared; `plot` draws its panels, and sets ``figure_`` and ``axes_``."""
 
     title: str
     size: tuple[float, float]
@@ -141,7 +137,7 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
 
     Notes
     -----
-    Everything shown was released, or is public: figures cost no privacy.
+    Figures cost no privacy.
 
     =====================  =====================================================================
     `PrivacyOdometer`      Use of a study's limit, fit by fit.
@@ -150,10 +146,8 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     ``PrivateScores``      ROC curve, calibration curve and confusion matrix, with intervals of 95
                            percent; in the matrix, those of the noise alone.
     ``inference()``        Intervals, of which the thick part is due to the draw of the records
-                           alone. Straight numbers are per standard deviation, and const is left
-                           out. Estimates of its methods are drawn as they are.
-    ``ComparisonResults``  Scores against epsilon; horizontal lines are without privacy. What is
-                           far worse than the others may lie outside of the view. Options:
+                           alone, without const; straight numbers are per standard deviation.
+    ``ComparisonResults``  Scores against epsilon; horizontal lines are without privacy. Options:
                            ``dataset``, needed if there are several; ``metrics``.
     ``UtilityGraph.run``   The best setting for each value of a parameter. Bars are standard errors
                            of the difference from the recommended setting, the star. Options:

@@ -66,8 +66,7 @@ class PrivacyReport:
     Parameters
     ----------
     source : fitted estimator, PrivacyLedger or PrivacyOdometer
-        A release, or an odometer with all that it recorded. Any object with a ``privacy_`` will do,
-        such as the scores of `private_scores`.
+        A release, such as any object with a ``privacy_``, or all that an odometer recorded.
     odometer : PrivacyOdometer, optional
         The total of all fits on the same records. Without it the report says that it is not known.
     audit : AuditReport, optional
@@ -80,9 +79,8 @@ class PrivacyReport:
 
     Notes
     -----
-    It follows the pyramid of NIST SP 800-226 (2025), "Guidelines for evaluating differential
-    privacy guarantees", from its top. An odometer with a limit that holds for adaptive settings
-    guarantees its limit, which the report states.
+    It follows the pyramid of NIST SP 800-226 (2025). Of an odometer with a limit that holds for
+    adaptive settings it states the limit.
 
     Examples
     --------
@@ -143,8 +141,8 @@ class PrivacyReport:
         Parameters
         ----------
         *paths : path-like
-            Results of `PrivacyLedger.to_dict`, as JSON, alone or as the ``ledger`` of an object
-            (a model of ``dpglm fit``, a report). At most one file is of a `PrivacyOdometer`.
+            Of `PrivacyLedger.to_dict`, as JSON, alone or as the ``ledger`` of an object such as a
+            model of ``dpglm fit``; at most one of a `PrivacyOdometer`.
 
         Raises
         ------
@@ -269,11 +267,7 @@ class PrivacyReport:
         return [f"{text[0].upper()}{text[1:]}." for text in self._asserted()]
 
     def _blocks(self) -> Iterator[tuple[str, Any]]:
-        """Yield the blocks of the report that are not empty, with their captions.
-
-        Facts are a mapping, tables a list of rows, boxes a list of strings, and the ledger stands
-        for its figure. A block that begins with a name in brackets is for when that is true.
-        """
+        """Yield the blocks of the template with their captions; some have a ``[condition]``."""
         values = self._values()
         for block in _template("privacy_report.md").strip().split("\n\n"):
             if block.startswith("["):

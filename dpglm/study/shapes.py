@@ -51,11 +51,9 @@ class Term:
 
     @cached_property
     def public(self) -> Any:
-        """The values that the schema allows: all that are listed, special, or from bound to bound.
-
-        For free text these are single words: one of each bucket, with either sign of the hash.
-        """
+        """The values that the schema allows: listed, special, or from bound to bound."""
         if isinstance(self.column, TextColumn):
+            # Single words: one of each bucket, with either sign of the hash.
             words = sparse.eye_array(self.column.n_features, len(self.coef), format="csr")
             return sparse.vstack([words, -words], format="csr")
         if hasattr(self.column, "categories"):
@@ -109,11 +107,9 @@ class Term:
 
 
 def coefficient_noise(model: Any) -> np.ndarray | None:
-    """Return a factor of the covariance of the noise in ``coef_``, the intercept as the last.
+    """Return a factor of the covariance of the noise in ``coef_``, or its standard deviations.
 
-    The shape is (n_columns, k), or (n_columns,) for standard deviations of independent noise. None
-    if the estimator does not take steps that are known, or has no noise. The noise of each gradient
-    goes through the descent as if the loss were quadratic.
+    None if it is not known, or there is none. The loss is taken to be quadratic.
     """
     trace = getattr(model, "trace_", None)
     if not {"noise_std", "step", "n_summed"} <= vars(trace or model).keys():
@@ -213,9 +209,8 @@ def explain_local(
 
     Notes
     -----
-    Each term is zero on average over the listed categories, or over 257 values at equal distances
-    from bound to bound. The intercept holds the means. The terms of a row are as private as the
-    row. An estimator that clips rows to a bound (some baselines do) scores those otherwise.
+    Each term is zero on average over the values that the schema allows. The terms of a row are as
+    private as the row. A baseline that clips rows scores those otherwise.
 
     Examples
     --------
@@ -245,12 +240,9 @@ def explain_local(
 class ShapeDisplay(Display):
     """Contribution of each column of a table to the score of a class, in the table's units.
 
-    Numbers and dates are piecewise linear between their bounds. Special values, booleans and
-    ordinals are points, and categories bars (of many, those that add least and most). Free text
-    shows what single words add, in rising order. Over the values that the schema allows each term
-    is zero on average. Terms are sorted by their standard deviation over these, divided by that of
-    their noise if it is known, on one scale. Make it with `from_estimator`, draw it with ``plot``;
-    `explain_local` returns the terms of rows.
+    Each term is zero on average over the values that the schema allows. Terms are sorted by their
+    standard deviation over these, divided by that of their noise if it is known. Make it with
+    `from_estimator`, draw it with ``plot``; `explain_local` returns the terms of rows.
 
     Attributes
     ----------
@@ -260,8 +252,7 @@ class ShapeDisplay(Display):
 
     Notes
     -----
-    The figure costs no privacy: it needs released coefficients and public facts alone. The noise of
-    a descent goes through it as if the loss were quadratic; its bands hold 95 percent.
+    The figure costs no privacy. Bands hold 95 percent of the noise, as of a quadratic loss.
 
     Examples
     --------

@@ -32,11 +32,7 @@ from dpglm.workflow.releases import (
 
 @dataclass(eq=False, repr=False)
 class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
-    """A fitted classifier of two classes, changed by what one noisy table says of its scores.
-
-    In subclasses ``_check`` refuses a bad parameter, and ``_learn`` returns what follows from the
-    table, which becomes the attribute ``_learned``.
-    """
+    """A fitted classifier of two classes, changed by what ``_learn`` finds in a noisy table."""
 
     estimator: BaseEstimator
     _: KW_ONLY
@@ -98,10 +94,8 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
 
 
 def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of positives (n_bins,) and the number of records (n_bins,) of each bin.
-
-    Records that the noise can stand for are added in each bin, as its own probability has them.
-    """
+    """Return the share of positives (n_bins,) and the number of records (n_bins,) of each bin."""
+    # Records that the noise can stand for, as the bin's own probability has them.
     added = max(table.std(np.eye(1, table.counts.size, table.counts.size - 1)).item(), 1e-3)
     n = table.by_class.sum(axis=0) + added
     return (table.by_class[1] + added * expit(MIDDLES)) / n, n
@@ -111,8 +105,7 @@ def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
 class PrivateCalibratedClassifier(_OnNoisyTable):
     """Private counterpart of `CalibratedClassifierCV(FrozenEstimator(estimator))`.
 
-    It releases one noisy table: counts of held-out records by label and by the estimator's log-odds
-    (64 bins). It maps log-odds to what these counts say.
+    It maps log-odds to what noisy counts of held-out records by label, in 64 bins, say.
 
     Parameters
     ----------
@@ -131,8 +124,7 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     pos_label_ : label
         The class of this probability, ``classes_[1]``.
     privacy_ : PrivacyLedger
-        Cost of `fit`. On records that no fit saw, split as by `private_train_test_split`, the total
-        with that of the estimator is the larger of the two.
+        Cost of `fit`. On records that no fit saw, the total is the larger of both ledgers.
 
     Notes
     -----
@@ -191,8 +183,7 @@ def _estimator_has(name: str) -> Any:
 class PrivateThresholdClassifier(_OnNoisyTable):
     """Private counterpart of `TunedThresholdClassifierCV` for a classifier that is fitted already.
 
-    By the counts of `PrivateCalibratedClassifier`, it predicts the positive class from that edge of
-    a bin on which costs least.
+    The threshold is an edge of a bin of `PrivateCalibratedClassifier`.
 
     Parameters
     ----------
@@ -211,8 +202,8 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     pos_label_ : label
         The positive class.
     threshold_ : float
-        A probability of this class, or a value of its decision function. Its score is not stated:
-        noise that favoured the threshold would favour it. Use `private_scores` on other records.
+        A probability of this class, or a value of its decision function. Its score is not stated,
+        because the noise favours it: use `private_scores` on other records.
     classes_, privacy_
         As in `PrivateCalibratedClassifier`.
 

@@ -55,9 +55,6 @@ class _Findings(list[Finding]):
 def check_pipeline(estimator: Any) -> list[Finding]:
     """Return the steps that read other people's rows, with what to use instead.
 
-    A guarantee holds if each row of X was made from one record and public facts, which a private
-    estimator behind a step that is fitted on all rows cannot see.
-
     Parameters
     ----------
     estimator : estimator
@@ -76,8 +73,8 @@ def check_pipeline(estimator: Any) -> list[Finding]:
 
     Notes
     -----
-    Classes of scikit-learn are known: one that is not known to be harmless with its parameters is
-    taken to break the guarantee. The check does not cover what happened before the pipeline.
+    A class of scikit-learn that is not known to be harmless is taken to break the guarantee. The
+    check does not cover what happened before the pipeline.
 
     Examples
     --------
@@ -268,10 +265,7 @@ def _counts_zeros(step: Any) -> bool:
 
 
 def _facts_of_folds(step: Any, private_count: bool) -> Iterator[str]:
-    """Yield what its folds follow from, unless that is positions, or identifiers if need be.
-
-    `private_count`: whether an estimator that it works with keeps the number of rows private.
-    """
+    """Yield what its folds follow from, unless that is positions, or ids of a private number."""
     name, cv = type(step).__name__, getattr(step, "cv", "none")
     by_label = cv is None or isinstance(cv, Integral)
     if name == "BaggingClassifier" and private_count:
@@ -315,9 +309,7 @@ def total_privacy(
 
     Notes
     -----
-    A search of G candidates over k folds makes G k + 1 fits. All but the last are planned anew.
-    A meta-estimator that was fitted twice has forgotten its first fits; a `PrivacyOdometer` counts
-    them.
+    A meta-estimator that was fitted twice has forgotten its first fits: use a `PrivacyOdometer`.
 
     Examples
     --------
@@ -352,12 +344,10 @@ def _assumed_of(study: Any) -> Iterator[str]:
 
 @dataclass
 class _Count:
-    """Counts how often each ledger is in a study, the same in two places once.
-
-    All that was met is kept, so that no other object takes its place in memory.
-    """
+    """Counts how often each ledger is in a study, the same in two places once."""
 
     shape: tuple[int, int, int] | None
+    # It is kept, so that no other object takes its place in memory.
     met: dict[Any, tuple[Any, Counter[int]]] = field(default_factory=dict)
     ledgers: dict[int, PrivacyLedger] = field(default_factory=dict)
 

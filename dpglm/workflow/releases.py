@@ -73,22 +73,15 @@ _ASSUMED_OF_PRIVATE_NUMBER = (
 
 
 def prefix_root(n_bins: int) -> np.ndarray:
-    """Return the square root L, lower triangular, of the matrix that sums all bins up to each.
-
-    ``L_ij = r_(i - j)`` with ``r_0 = 1`` and ``r_k = r_(k - 1) (2 k - 1) / (2 k)``, the
-    coefficients of ``(1 - x)^(-1/2)``, whose square is ``1 / (1 - x)``.
-    """
+    """Return the square root L, lower triangular, of the matrix that sums all bins up to each."""
+    # L_ij = r_(i - j): the coefficients of (1 - x)^(-1/2), whose square is 1 / (1 - x).
     k = np.arange(1, n_bins)
     return toeplitz(np.cumprod([1.0, *((2 * k - 1) / (2 * k))]), np.zeros(n_bins))
 
 
 @dataclass(eq=False, repr=False)
 class ScoredRecords:
-    """Holds what a model says of each record (n,); what it answers is private.
-
-    ``label`` and ``predicted`` are indices of classes, and ``loss`` lies between 0 and its bound.
-    Null records are left out, and counted in ``n_records``, which is public.
-    """
+    """Holds what a model says of each record (n,), null ones left out; its answers are private."""
 
     n_records: int
     n_classes: int
@@ -203,12 +196,7 @@ class ScoreVault(Vault):
 
 @contextmanager
 def steps_alone() -> Iterator[None]:
-    """Run fitted models and steps of pipelines on private rows, with no warning or release.
-
-    Warnings depend on the records, and are dropped. An error says only which step failed, and with
-    what type of error. A private fit inside is refused. Steps run in this thread, because none of
-    that would reach others.
-    """
+    """Run models and steps on private rows in this thread, without warnings, releases or quotes."""
     with (
         np.errstate(all="ignore"),
         warnings.catch_warnings(action="ignore"),
@@ -238,11 +226,7 @@ def released_statistics(
     loss_bound: float = 4.0,
     pos_label: Any = None,
 ) -> Iterator["Released"]:
-    """Release the statistics ``needed``, by name, and charge for them.
-
-    The model predicts first: its errors come before any release. A later error, of the block too,
-    has the ``privacy_ledger``. Of two classes the positive one counts as second.
-    """
+    """Release the statistics ``needed``, charged; a later error has the ``privacy_ledger``."""
     classes, names = fitted_classes(model), [name for name in STATISTICS if name in needed]
     positive = _positive_place(model, pos_label)
     with steps_alone():
@@ -340,11 +324,7 @@ def _is_pure(names: Sequence[str], weights: Sequence[float], budget: PrivacyBudg
 def _scored_records(
     model: Any, X: Any, y: Any, names: Sequence[str], loss_bound: float, positive: int
 ) -> ScoredRecords:
-    """Return what the model says of each record that counts.
-
-    A prediction that is no class is a wrong one, the class after the label; a score that is not a
-    number is the lowest.
-    """
+    """Return what the model says of each record that counts."""
     _check_table(X)
     classes = fitted_classes(model)
     y = check_labels("y", y)
@@ -364,6 +344,7 @@ def _scored_records(
         loss = np.clip(-np.log(probability[np.arange(len(y)), label]), 0.0, loss_bound)
     check_consistent_length(y, predicted, score)
     counts = counted_rows(model, X, len(y))
+    # A prediction that is no class is a wrong one.
     predicted = np.where(predicted < 0, (label + 1) % len(classes), predicted)
     if positive == 0:
         label, predicted = 1 - label, 1 - predicted
@@ -396,10 +377,7 @@ def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
 
 
 def counted_rows(model: Any, X: Any, n_rows: int) -> np.ndarray:
-    """Return which rows count where a model is scored (n,): all that are no null records to it.
-
-    A pipeline sees a row as its last step does, which is the one that was fitted with noise.
-    """
+    """Return which rows (n,) are no null records to a model, or to the last step of a pipeline."""
     inner = getattr(model, "best_estimator_", getattr(model, "estimator", None))
     if hasattr(inner, "classes_"):
         return counted_rows(inner, X, n_rows)
@@ -423,10 +401,7 @@ def _probabilities(model: Any, X: Any) -> np.ndarray:
 
 
 def ranking_score(model: Any, X: Any, positive: int = 1) -> np.ndarray:
-    """Return the log-odds of one of two classes, or else the decision function.
-
-    One that is not a number is the lowest.
-    """
+    """Return the log-odds of one of two classes, or the decision function; NaN is the lowest."""
     _check_table(X)
     with np.errstate(divide="ignore", invalid="ignore"):
         if hasattr(model, "predict_proba"):
@@ -440,12 +415,10 @@ def ranking_score(model: Any, X: Any, positive: int = 1) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Released:
-    """The releases of a vault for scores, by statistic: public.
+    """The releases of a vault for scores, by statistic, with the ``std`` of their noise: public.
 
-    ``std`` is the standard deviation of the noise of each. In one of twenty cases the noise exceeds
-    ``quantile`` times it, in either direction. ``on_scale`` turns an edge of bins into a
-    probability, if the model has probabilities. Of two classes the first in statistics is not that
-    of ``classes`` if ``positive`` is 0.
+    In one of twenty cases the noise exceeds ``quantile`` times it. ``on_scale`` turns an edge of
+    bins into a probability, if the model has any. In statistics the positive class is the second.
     """
 
     classes: np.ndarray
@@ -496,10 +469,7 @@ class Released:
 
 @dataclass(frozen=True)
 class NoisyCounts:
-    """Noisy counts (n,), and the matrix that makes their noise of independent noise: public.
-
-    Weights (..., n) choose those that are summed.
-    """
+    """Noisy counts (n,), and the matrix that makes their noise of independent noise: public."""
 
     counts: np.ndarray
     noise: np.ndarray
@@ -513,20 +483,14 @@ class NoisyCounts:
         return weights @ self.counts >= np.maximum(VISIBLE * self.std(weights), 1.0)
 
     def ratio(self, part: np.ndarray, whole: np.ndarray) -> tuple[Any, Any, Any]:
-        """Return shares, the standard deviation of their noise, and the numbers that they are of.
-
-        NaN if the whole may be below the noise level.
-        """
+        """Return shares, the std of their noise and what they are of; NaN below the noise level."""
         n = np.where(self.is_visible(whole), whole @ self.counts, math.nan)
         share = np.clip(part @ self.counts / n, 0.0, 1.0)
         return share, self.std(part - share[..., None] * whole) / n, n
 
 
 class NoisyTable(NoisyCounts):
-    """How many records of each of two classes are in which bin of scores, with noise: public.
-
-    Counts are at least zero, because sums of bins are made to rise.
-    """
+    """How many records of each of two classes are in which bin of scores, with noise: public."""
 
     def __init__(self, released: np.ndarray, std: float) -> None:
         root = prefix_root(released.size // 2)
@@ -565,10 +529,7 @@ class NoisyTable(NoisyCounts):
         return auc, self.std(np.ravel(weights))
 
     def groups(self) -> np.ndarray:
-        """Return runs of bins, each of a tenth of all records and above the noise level.
-
-        The shape is (n_groups, n_bins), with ones inside.
-        """
+        """Return runs of bins (n_groups, n_bins), of a tenth of all records, above the noise."""
         whole, groups, start = self.by_class.sum(axis=0), [], 0
         for end in range(1, len(whole) + 1):
             inside = np.zeros(len(whole))
@@ -582,11 +543,7 @@ class NoisyTable(NoisyCounts):
         return np.array(groups).reshape(-1, len(whole))
 
     def best_edge(self, false_positive: float, false_negative: float) -> float:
-        """Return the edge, -inf and inf among them, that costs least by these counts.
-
-        Each error has a cost; nothing more is released for the choice. If each costs one over the
-        number of its class, classes count alike.
-        """
+        """Return the edge, -inf and inf among them, that costs least by these counts."""
         negatives, positives = self.by_class
         false_positives = np.append(np.cumsum(negatives[::-1])[::-1], 0.0)
         false_negatives = np.append(0.0, np.cumsum(positives))

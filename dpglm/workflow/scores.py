@@ -92,10 +92,8 @@ def _plain(value: Any) -> Any:
 
 
 def proportion(share: Any, noise: Any, n: Any, quantile: float) -> PrivateScore:
-    """Return a share of n records; its interval is Wilson's, which holds near 0 and 1 as well.
-
-    Its ends solve ``(share - p)^2 = z^2 (p (1 - p) / n + noise^2)``.
-    """
+    """Return a share of n records; its interval is Wilson's, which holds near 0 and 1 as well."""
+    # The ends solve (share - p)^2 = z^2 (p (1 - p) / n + noise^2).
     score = _with_errors(share, noise, np.sqrt(share * (1 - share) / n), quantile)
     a, z = Z**2 / n, Z * np.asarray(noise)
     middle, low = share + a / 2, share**2 - z**2
@@ -106,10 +104,7 @@ def proportion(share: Any, noise: Any, n: Any, quantile: float) -> PrivateScore:
 
 @dataclass(frozen=True)
 class PrivateRocCurve:
-    """Shares of each class at or above each threshold, from the lowest.
-
-    ``threshold`` is a probability, or a value of the decision function of a model without any.
-    """
+    """Shares of each class at or above each threshold, a probability or value of a decision."""
 
     false_positive_rate: PrivateScore
     true_positive_rate: PrivateScore
@@ -118,10 +113,7 @@ class PrivateRocCurve:
 
 @dataclass(frozen=True)
 class PrivateCalibrationCurve:
-    """Groups of records of similar prediction: what is predicted, and the share that is positive.
-
-    Predictions are the middles of bins, weighted by noisy counts; ``n_records`` are noisy.
-    """
+    """Groups of records of similar prediction, and the share of each that is positive."""
 
     predicted: np.ndarray
     observed: PrivateScore
@@ -133,10 +125,9 @@ class PrivateScores(Printed):
     """Scores of a fitted classifier that may be published; made by `private_scores`.
 
     Scores that were not asked for are None. ``confusion_matrix`` has arrays (n_classes, n_classes):
-    the rows are labels, in the order of ``classes``. Curves and threshold are of ``pos_label``, the
-    positive one of two classes. At ``threshold`` the sum of both rates of error is least, as far as
-    noisy counts show. Its own score is not stated, because the same noise chose it. ``n_records``
-    is public, and ``privacy_`` the cost of all scores together.
+    the rows are labels, in the order of ``classes``. Curves and threshold are of ``pos_label``. At
+    ``threshold`` the sum of both rates of error is least; the noise that chose it favours its own
+    score. ``privacy_`` is the cost of all scores together.
     """
 
     classes: np.ndarray
@@ -227,10 +218,9 @@ def private_scores(
         for two classes ``"auc"``, ``"roc_curve"``, ``"calibration_curve"`` and ``"threshold"``.
         None takes all that the model allows. Fewer are more precise.
     loss_bound : float, default=4.0
-        A record's loss counts up to this, in nats; the noise is proportional to it. Above 1e-6.
+        A record's loss counts up to this, in nats; the noise is proportional to it.
     pos_label : label, default=None
-        The positive one of two classes. None takes the last label of the schema in a pipeline, or
-        ``classes_[1]`` if there is none with these labels.
+        The positive one of two classes; by default the schema's last label, or ``classes_[1]``.
 
     Returns
     -------
@@ -246,22 +236,19 @@ def private_scores(
     Warns
     -----
     PrivacyWarning
-        If `seeded_noise` makes the noise reproducible, or ``delta`` exceeds one over the number of
-        records.
+        If noise is reproducible, or ``delta`` exceeds one over the number of records.
 
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the scored records. A few statistics are
     released once, and all scores follow from them. `ScoreVault` proves each sensitivity. The last
-    three of ``scores`` need a histogram of log-odds in 64 bins by label. Its noise nearly
-    cancels in sums of bins (Fichtenberger, Henzinger & Upadhyay 2023). Without it all sums may have
-    one draw of noise with delta = 0 (Hardt & Talwar 2010), if that is smaller. Otherwise each has
-    Gaussian noise. Under ``"zero_out"`` a null record counts in the number of records and adds
-    nothing to any sum: in a share it is half right. A row is null if its squared norm overflows
-    after the other steps of a pipeline.
+    three of ``scores`` need a histogram of log-odds in 64 bins by label (Fichtenberger, Henzinger &
+    Upadhyay 2023). Without it all sums may have one draw of noise with delta = 0 (Hardt & Talwar
+    2010). Under ``"zero_out"`` a null record, whose squared norm overflows, adds nothing to any
+    sum: in a share it is half right.
 
-    Intervals are those of Wilson for accuracy, and by Hanley & McNeil (1982) for the AUC. They hold
-    for the population if the records are a random sample that no fit saw.
+    Intervals, by Wilson and by Hanley & McNeil (1982) for the AUC, hold for the population if the
+    records are a random sample that no fit saw.
 
     Examples
     --------
@@ -428,11 +415,7 @@ def _threshold(released: Released) -> float:
 
 @dataclass(eq=False)
 class PrivateScorer:
-    """A scorer for scikit-learn with a cost for each call; made by `make_private_scorer`.
-
-    ``ledgers`` has the cost of each call, in order, also if it failed after its release. Calls in
-    other processes (``n_jobs``) and of copies are not among them; a `PrivacyOdometer` counts them.
-    """
+    """A scorer with the ``ledgers`` of its calls in this process; see `make_private_scorer`."""
 
     score: str
     settings: dict[str, Any]
@@ -451,10 +434,7 @@ class PrivateScorer:
 
     @property
     def privacy_(self) -> PrivacyLedger | None:
-        """The cost of all calls in this process, on the same records.
-
-        None before the first, with a warning: calls may have been made in other processes.
-        """
+        """The cost of all calls in this process; None before the first, with a warning."""
         if not self.ledgers:
             warnings.warn(
                 "No call in this process was charged. Calls in others (n_jobs) and of copies are "

@@ -46,10 +46,7 @@ class LabelledRows:
         self._X, self._y, self.n_records = X, y, len(y)
 
     def n_right(self, model: Any) -> float:
-        """Return how many labels a fitted model predicts; of a fit that failed, None, it is 0.
-
-        Rows that are null records to the model count for none.
-        """
+        """Return how many labels of counted rows a model predicts; of a failed fit, None, 0."""
         if model is None:
             return 0.0
         with steps_alone():
@@ -63,9 +60,8 @@ class SearchVault(ChoosingVault):
     def choose_model(self, models: Sequence[Any], epsilon: float) -> int:
         """Release the index of a model that predicts many labels, by the exponential mechanism.
 
-        A record counts as 1 for the models that predict its label, and as 0 for the others. The
-        record moves one count more than another by 1 at most. A replaced record may lower one count
-        by 1 and raise another by 1. Counts are exact in floating point and need no slack.
+        A record adds 0 or 1 to each count: it moves one more than another by 1 at most, or by 2 if
+        it is replaced. Counts are exact in floating point and need no slack.
         """
         choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
         return self._release_choice(choice, lambda: np.array([*map(self._sums.n_right, models)]))
@@ -73,11 +69,7 @@ class SearchVault(ChoosingVault):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SearchPlan(Printed):
-    """Releases and cost of a search: made from public facts, before any data.
-
-    The fit of a candidate costs ``candidate_mu``, the last one ``final_mu``, the choice
-    ``choice_epsilon``, and the whole search ``ledger``.
-    """
+    """Releases and cost of a search, the sum of which is ``ledger``, before any data."""
 
     n_candidates: int
     budget: PrivacyBudget
@@ -127,11 +119,9 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : estimator
         One of this package that spends by a Gaussian trade-off (no mini-batches, no ``"zcdp"``, no
-        `PrivGene`). Or a `Pipeline` that ends with one and whose other steps change each row
-        separately, such as ``Schema.transformer()``.
+        `PrivGene`), or a `Pipeline` that ends with one and changes each row separately.
     param_grid : dict, list of dict or ParameterSampler
-        As in `GridSearchCV`, listed without looking at the data. More settings leave less budget to
-        each: of many settings, draw a dozen by a `ParameterSampler`.
+        As in `GridSearchCV`, listed without looking at the data. More settings get less each.
     classes : array-like of shape (n_classes,), default=None
         The public label set. ``None`` infers it from y, which assumes that it is public.
     epsilon, delta, neighboring_relation, n_samples_estimate
@@ -151,8 +141,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     plan_ : SearchPlan
         Releases and cost of the search.
     privacy_ : PrivacyLedger
-        Cost of everything that is released, as in `plan`. If a step of a setting breaks the
-        guarantee, its epsilon is ``inf``.
+        Cost of everything that is released; ``inf`` if a step breaks the guarantee.
 
     Notes
     -----
@@ -162,9 +151,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     number of right predictions (Dong, Durfee & Rogers 2020, "Optimal differential privacy
     composition for exponential mechanisms"). `SearchVault` has its sensitivity.
 
-    A candidate whose fit fails once it has drawn noise predicts nothing right. An odometer is
-    charged once, before the first release. Steps run in one thread and in silence; one that fits
-    privately is refused: pass a frozen fit of it.
+    An odometer is charged once, before the first release. Steps run in one thread and in silence;
+    one that fits privately is refused: pass a frozen fit of it.
 
     Examples
     --------
@@ -379,10 +367,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         return epsilon
 
     def _configured(self, setting: dict[str, Any], **own: Any) -> Any:
-        """Return a copy of the estimator with this setting and parameters of its private step.
-
-        The epsilon is 1 if none is given: some finite one, where only steps are looked at.
-        """
+        """Return a copy of the estimator with this setting and parameters of its private step."""
         model = clone(self.estimator).set_params(**clone(setting, safe=False))
         own = asdict(self._budget()) | {"epsilon": 1.0, "classes": self._declared()} | own
         prefix, last = _private_step(model)

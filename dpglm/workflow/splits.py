@@ -39,12 +39,10 @@ def private_train_test_split(
         Share of the test part, above 0 and below 1.
     ids : array-like of shape (n_samples,), default=None
         Identifier of the record of each row: whole numbers, strings or bytes, made from nothing
-        that the row says. All rows of an identifier go to one part. Required by
-        ``"add_or_remove_one"``, and if several rows are one record (``max_contributions``); under
-        the other relations they count as public.
+        that the row says. Required by ``"add_or_remove_one"``, and if several rows are one record;
+        under the other relations they count as public.
     key : int, str or bytes, default=0
-        Chooses the split, as a ``random_state`` does, and may be public. To split a part again by
-        `ids`, take another key.
+        Chooses the split, and may be public. To split a part again by `ids`, take another key.
     neighboring_relation : {"zero_out", "replace_one", "add_or_remove_one"}, default="zero_out"
         The relation of the estimators.
 
@@ -61,12 +59,8 @@ def private_train_test_split(
     Notes
     -----
     Guarantee: one record of the table is one record of one part. Releases from different parts
-    therefore cost the largest of their costs, not the sum.
-
-    Without `ids` the part of a row follows from its position and the number of rows, which is
-    public. With `ids` it follows from a keyed hash (BLAKE2b) of the row's own identifier. The
-    number of rows of a part is then private under ``"add_or_remove_one"``. Fit with
-    ``n_samples_estimate`` times the share of the part.
+    therefore cost the largest of their costs, not the sum. Under ``"add_or_remove_one"`` the number
+    of rows of a part is private: fit with ``n_samples_estimate`` times its share.
 
     Examples
     --------
@@ -101,10 +95,8 @@ def private_train_test_split(
 class PrivateKFold(BaseCrossValidator):
     """Folds of which one record changes one: what k fits on them cost is the sum of their ledgers.
 
-    As scikit-learn's ``KFold`` where the number of records is public. Under ``"add_or_remove_one"``
-    the fold of a record follows from its identifier, given as `groups` to ``split``: the `ids` of
-    `private_train_test_split`. Never stratified: one label would decide in which fold other records
-    are.
+    Under ``"add_or_remove_one"`` pass identifiers as `groups` to ``split``: the `ids` of
+    `private_train_test_split`. Never stratified: one label would move other records.
 
     Parameters
     ----------
@@ -164,11 +156,8 @@ def _places(
 ) -> tuple[np.ndarray, int]:
     """Return a place of each row, and how many places there are; parts are intervals of places.
 
-    Without `ids` the places are a permutation that follows from `n_rows` and the key: positions in
-    the order of their hashes. Under zero_out and replace_one neighbours agree in `n_rows`, and so
-    in all places. With `ids` each place is a hash of the key and the row's own identifier. A row
-    that appears, vanishes or changes moves no other row. A row with the same identifier keeps its
-    place. Parts of another use are independent of these.
+    Without `ids` the places are positions in the order of their hashes, which are public. With
+    `ids` each place is a hash of the row's own, so that no other row moves it.
     """
     check_choice("neighboring_relation", relation, NEIGHBORING_RELATIONS)
     if isinstance(key, bool) or not isinstance(key, (Integral, str, bytes)):
