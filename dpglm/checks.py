@@ -101,7 +101,7 @@ def check_labels(name: str, values: Any, advice: str = _ADVICE) -> np.ndarray:
         row = int(np.argmax(lacking))
         word = "missing" if is_missing(labels[row]) else "infinite"
         raise ValueError(f"{name} has {word} labels, the first in row {row + 1}; {advice}.")
-    kinds = {_array_type(v) for v in listed}
+    kinds = {*map(_array_type, {*map(type, listed)})}
     if len(kinds) > 1:
         raise ValueError(f"{name} must hold labels of one type; turn them all into strings.")
     if kinds and not (kinds == {object} and array is values):
@@ -111,8 +111,8 @@ def check_labels(name: str, values: Any, advice: str = _ADVICE) -> np.ndarray:
     return labels.astype(f"{labels.dtype.kind}8[us]") if labels.dtype.kind in "mM" else labels
 
 
-def _array_type(label: Any) -> Any:
-    return next((a for types, a in _ARRAY_TYPES.items() if isinstance(label, types)), type(label))
+def _array_type(kind: type) -> Any:
+    return next((a for types, a in _ARRAY_TYPES.items() if issubclass(kind, types)), kind)
 
 
 def _is_moment(label: Any) -> bool:

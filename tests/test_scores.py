@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import rankdata
 from sklearn import metrics
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -393,8 +392,6 @@ def test_bad_input_is_refused_before_anything_is_released(tmp_path):
             given = {"model": Known(), "X": X, "y": y, "epsilon": 1.0, **changes}
             with pytest.raises(ValueError, match=match):
                 private_scores(**given)
-        with pytest.raises(NotFittedError):
-            private_scores(DPLogisticRegression(), X, y, epsilon=1.0)
         with pytest.raises(ValueError, match="method='platt' is unknown"):
             PrivateCalibratedClassifier(Known(), method="platt").fit(X, y)
         with pytest.raises(ValueError, match="is for two classes, not 3"):
