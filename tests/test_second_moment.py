@@ -354,6 +354,17 @@ def test_a_moment_around_a_mean_is_that_of_shifted_rows_within_the_slack(store, 
     assert slack < 1e-3
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+def test_norms_around_a_near_mean_are_accurate_for_rows_at_the_mean_too(store, dtype):
+    center, shift = np.array([6.0, 0.0, -3.0]), np.eye(4)
+    shift[-1, :-1] = -center
+    rows = np.vstack([center, 0 * center, center + np.random.default_rng(1).normal(size=(20, 3))])
+    around = objective_of(store(rows.astype(dtype))).in_basis(shift)
+    moment = around.second_moment(1e-3, False)
+    assert_allclose(np.trace(moment), len(rows) * 1e-6, rtol=1e-12)
+
+
 def test_a_mean_costs_little_noise_near_and_far():
     rows, shift = np.ones((4, 20)), np.eye(21)
     slack = {}
