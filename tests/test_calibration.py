@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from dpglm import DiagonalPreconditioner, DPLogisticRegression
 from dpglm.privacy import calibration
-from dpglm.privacy.calibration import MOST_LEVELS, calibrated_multipliers, coarsened, crossing
+from dpglm.privacy.calibration import (
+    MOST_LEVELS,
+    calibrated_multipliers,
+    coarsened,
+    crossing,
+    longest_run,
+)
 from dpglm.privacy.composition import composed_delta, composed_epsilon
 from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent
 from dpglm.privacy.gaussian import gdp_epsilon
@@ -196,3 +202,11 @@ def test_what_cannot_be_accounted_for_is_refused(parameters, words):
 @pytest.mark.parametrize("guess", [-9.0, -0.5, 0.5, 9.0])
 def test_a_crossing_is_found_from_either_side(guess):
     assert crossing(math.sinh, guess, 1e-9) == pytest.approx(0.0, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("budget", "guess"),
+    [(29180586.489069115, 2629513166.953886), (5469246.484824341, 544418538.5356945), (1e8, 1e5)],
+)
+def test_a_run_is_as_long_as_can_be_wherever_the_search_ends(budget, guess):
+    assert longest_run(float, budget, guess) == math.floor(budget)

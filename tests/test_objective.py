@@ -140,6 +140,7 @@ def test_a_row_may_be_counted_on_either_side_of_a_bound_and_may_overflow_once():
         moved = tolerance.second_moment(1.0, False, np.array([1e200]))
         of_persons = Tolerance(persons, no_rounding).gradient_sum(np.array([1e200]), 3.0)
     assert moved == pytest.approx(4 + 4 * 2.0)
+    assert tolerance._units(3) == (4 + 3 + 2) * 2.0**-53
     assert of_persons == pytest.approx(2 * 2 * 3.0)
 
 

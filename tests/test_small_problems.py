@@ -103,6 +103,16 @@ def test_every_chunk_is_summed_once(chunks_of_24_rows, loss, n_outputs):
                 objective._line = None
 
 
+def test_a_sum_is_that_of_its_chunks_to_the_last_bit(chunks_of_24_rows):
+    X, target, coef, _ = problem(75, 3, scale=1e3)
+    chunks = [slice(start, start + 24) for start in range(0, 75, 24)]
+    whole, *parts = (
+        Objective(X[rows], target[rows], Logistic()).gradient_sum(coef, 1e9)
+        for rows in (slice(None), *chunks)
+    )
+    assert_array_equal(whole, np.sum(parts, axis=0))
+
+
 def test_scores_are_carried_to_a_step_of_a_line():
     X, target, coef, direction = problem(27, 3)
     objective, steps = Objective(X, target, Logistic()), np.linspace(0.0, 0.5, 3)

@@ -307,6 +307,9 @@ def test_nobody_can_change_or_watch_what_a_vault_has_checked():
     given = np.ones((2, 3)).view(np.matrix)
     kept = plain(given, (2, 3))
     assert type(kept) is np.ndarray and not np.shares_memory(kept, given)
+    for shape in ((1, 3), (3, 3)):
+        with pytest.raises(ValueError, match=r"asked with an array of shape \(2, 3\), not"):
+            plain(given, shape)
 
 
 def public_objects(root):
