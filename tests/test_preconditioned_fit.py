@@ -212,7 +212,7 @@ def test_a_fit_that_can_hardly_learn_says_so_and_others_do_not(X, y, changes, sa
             model.fit(X, y)
         found = [warning for warning in caught if warning.category is UtilityWarning]
         assert len(found) == (says is not None)
-        assert ("too small" in str(model.plan(*X.shape))) == (says is TOO_MANY)
+        assert ("too small" in repr(model.plan(*X.shape))) == (says is TOO_MANY)
         for warning in found:
             assert re.search(says, str(warning.message)) and warning.filename == __file__
 

@@ -230,8 +230,8 @@ class Preconditioner(BaseEstimator):
             units = "magnitude histogram", "the units and middles of columns"
             if uses_row_norms(n_columns, n_mu):
                 units = "norm histogram", "the unit of rows"
-            fraction = min(defaults.UNITS_FRACTION, (1 - self.budget_fraction) / 2)
-            planned.insert(0, (*units, fraction))
+            of_units = min(defaults.UNITS_FRACTION, (1 - fraction) / 2)
+            planned.insert(0, (*units, of_units))
         releases = tuple(
             PlannedRelease(name, purpose, left * fraction, 1 / (mu * math.sqrt(left * fraction)))
             for name, purpose, fraction in planned
