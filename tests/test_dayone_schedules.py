@@ -2,6 +2,7 @@
 
 import re
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from dpglm.datasets import make_census
 from dpglm.exceptions import UtilityWarning
 from dpglm.schedules import NAMES
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
-from dpglm.workflow import PrivateSearchCV
+from dpglm.workflow import PrivateSearchCV, private_scores
 
 ESTIMATORS = (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)
 X, Y = make_census(300, random_state=0)
@@ -204,3 +205,18 @@ def test_a_plan_says_how_many_intervals_to_expect(relation):
     assert found == sorted(found) and found[0] < 50 == found[-1]
     with pytest.raises(ValueError, match="none can be expected"):
         model.set_params(epsilon=2.5, max_row_norm=6.0).plan(20_000, 49)
+
+
+# --- An epsilon that says little ---
+
+
+@pytest.mark.parametrize("Model", ESTIMATORS)
+@pytest.mark.parametrize(("epsilon", "warned"), [(20.0, False), (1000.0, True), (np.inf, False)])
+def test_an_epsilon_that_says_little_is_warned_of(Model, epsilon, warned):
+    model = Model(epsilon=epsilon, delta=1e-3, classes=[0, 1], max_iter=2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model.fit(X, Y)
+        private_scores(model, X, Y, epsilon=epsilon)
+    said = [w for w in found if "says little" in str(w.message)]
+    assert len(said) == 2 * warned and all(w.filename == __file__ for w in said)

@@ -362,7 +362,7 @@ def test_dayone_nothing_is_said_of_one_value(step, value, capfd):
         capfd.readouterr()
         private_scores(fitted, table, Y, epsilon=1.0, delta=1e-3)
         for tuned in (PrivateCalibratedClassifier, PrivateThresholdClassifier):
-            tuned(fitted, epsilon=30.0, delta=1e-3).fit(table, Y)
+            tuned(fitted, epsilon=20.0, delta=1e-3).fit(table, Y)
     assert capfd.readouterr() == ("", "")
 
 
