@@ -44,7 +44,6 @@ def make_census(
     ----------
     n_samples : int, default=48842
     random_state : int, RandomState instance or None, default=None
-        Seed of the rows and labels, not of the population.
     coef, as_frame : bool, default=False
         Also return the population optimum; return raw columns as a DataFrame, with pandas.
 
@@ -58,9 +57,8 @@ def make_census(
 
     Notes
     -----
-    ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``, so that ``(w, b)``
-    minimises the expected logistic loss; ``w`` sums to zero in every categorical block. 24 % of the
-    labels are positive, and the optimum has accuracy 0.85 and loss 0.33.
+    ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``. 24 % of the labels are
+    positive, and the optimum has accuracy 0.85 and loss 0.33.
 
     Examples
     --------
@@ -325,10 +323,8 @@ def sample_from_schema(
 
     Returns
     -------
-    X : ndarray of shape (n_samples, n_columns), or DataFrame of the schema's columns
-        Encoded as ``schema.transformer()`` encodes the raw frame, or raw.
+    X : ndarray of shape (n_samples, n_columns), or DataFrame of raw columns
     y : ndarray of shape (n_samples,), or Series
-        Labels of the schema.
 
     Notes
     -----

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import functools
-import io
 import pickle
 import re
 import tempfile
@@ -11,7 +10,6 @@ import unicodedata
 import warnings
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -56,7 +54,6 @@ from dpglm.study.models import SKOPS_TYPES, fit_csv
 from dpglm.workflow import (
     PrivateCalibratedClassifier,
     PrivateThresholdClassifier,
-    make_private_scorer,
     private_scores,
 )
 
@@ -81,14 +78,13 @@ def people(*labels):
 
 TABLE, CLAIM = {"a": X[:, 0], "b": X[:, 1]}, labelled("none", "claim")
 PAIRS = [
-    (("none", "claim"), LogisticRegression()),
-    ((False, True), LinearSVC()),
-    (("ete", "e\u0301te"), LogisticRegression()),
+    (("none", "claim"), LogisticRegression(), 0),
+    ((False, True), LinearSVC(), 1),
+    (("ete", "e\u0301te"), LogisticRegression(), 1),
 ]
 
 
-@pytest.mark.parametrize(("pair", "model"), PAIRS)
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(("pair", "model", "which"), PAIRS)
 def test_dayone_every_score_of_one_class_is_of_the_positive_one(pair, model, which):
     """Without noise, curves and thresholds are those of the class that is named."""
     y, pos = labelled(*pair), pair[which]
@@ -105,14 +101,7 @@ def test_dayone_every_score_of_one_class_is_of_the_positive_one(pair, model, whi
     assert_allclose(curve.true_positive_rate.value, above[y == pos].mean(axis=0), atol=1e-9)
     assert_allclose(curve.false_positive_rate.value, above[y != pos].mean(axis=0), atol=1e-9)
     assert_allclose(scores.confusion_matrix.value, confusion_matrix(y, model.predict(X)), atol=1e-9)
-    if hasattr(model, "predict_proba"):
-        groups = scores.calibration_curve
-        share = groups.observed.value @ groups.n_records / N
-        assert share == pytest.approx(np.mean(y == pos))
     assert scores.pos_label == pos and f"positive class  {pos}" in str(scores)
-    for score in ("accuracy", "auc"):
-        exact = make_private_scorer(score, **of)(model, X, y)
-        assert exact == pytest.approx(getattr(scores, score).value)
     tuned = PrivateThresholdClassifier(model, COSTS, **of).fit(X, y)
     predicted = tuned.predict(X)
     assert tuned.pos_label_ == pos
@@ -122,22 +111,17 @@ def test_dayone_every_score_of_one_class_is_of_the_positive_one(pair, model, whi
 
 PRIVATE = DPLogisticRegression(epsilon=50.0, classes=["none", "claim"])
 PIPELINE = make_pipeline(people("none", "claim").transformer(), PRIVATE)
-WRAPPERS = {
-    "pipeline": lambda: PIPELINE,
-    "frozen": lambda: FrozenEstimator(PIPELINE.fit(TABLE, CLAIM)),
-    "search": lambda: PrivateSearchCV(PIPELINE, {}, classes=PRIVATE.classes, epsilon=50.0),
-}
+FITTED = sklearn.clone(PIPELINE).fit(TABLE, CLAIM)
 
 
 @pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
-@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("wrapper", [FrozenEstimator, lambda model: PrivateSearchCV(model, {})])
 def test_dayone_the_last_label_of_the_schema_is_positive_everywhere(wrapper):
-    rows = pd.DataFrame(TABLE) if wrapper == "search" else TABLE
-    model = WRAPPERS[wrapper]().fit(rows, CLAIM)
+    rows = pd.DataFrame(TABLE)
+    model = wrapper(FITTED if wrapper is FrozenEstimator else PIPELINE).fit(rows, CLAIM)
     assert model.classes_.tolist() == ["claim", "none"]
-    assert private_scores(model, rows, CLAIM, epsilon=1.0).pos_label == "claim"
     tuned = PrivateThresholdClassifier(model, COSTS, epsilon=50.0).fit(rows, CLAIM)
-    assert np.mean(tuned.predict(rows) == "claim") > 0.8
+    assert tuned.pos_label_ == "claim" and np.mean(tuned.predict(rows) == "claim") > 0.8
 
 
 def inference(**options):
@@ -156,14 +140,13 @@ def test_dayone_coefficients_are_of_the_positive_class():
     assert_array_equal(second.bse, named.bse)
     assert second.target == "y = none" and named.target == of_schema.target == "y = claim"
     assert "y = claim" in str(of_schema.summary()) and named.params[1] > 0 > second.params[1]
-    assert_allclose(of_schema.params, named.params)
     assert_allclose(second.risk(X).value, 1 - named.risk(X).value)
     assert_array_equal(second.conf_int(), -named.conf_int()[:, ::-1])
 
 
 @pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
 def test_dayone_shapes_are_of_the_positive_class():
-    model, rows = sklearn.clone(PIPELINE).fit(TABLE, CLAIM), {"a": X[:3, 0], "b": X[:3, 1]}
+    model, rows = FITTED, {"a": X[:3, 0], "b": X[:3, 1]}
     added = explain_local(model, rows)
     assert_allclose(added.sum(axis=1), -model.decision_function(rows))
     assert_allclose(explain_local(model, rows, pos_label="none"), -added)
@@ -176,9 +159,6 @@ def test_dayone_shapes_are_of_the_positive_class():
 
 PLACES = {
     "scores": lambda model, p: private_scores(model, X, CLAIM, epsilon=1.0, pos_label=p),
-    "scorer": lambda model, p: make_private_scorer("auc", epsilon=1.0, pos_label=p)(
-        model, X, CLAIM
-    ),
     "threshold": lambda model, p: PrivateThresholdClassifier(model, pos_label=p).fit(X, CLAIM),
     "shapes": lambda model, p: explain_local(model, TABLE, people(0, 1), pos_label=p),
     "display": lambda model, p: ShapeDisplay.from_estimator(model, people(0, 1), pos_label=p),
@@ -186,18 +166,17 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("wrong", ["Claim", 1, True, np.nan, ["claim", "none"], ("claim",)])
-def test_dayone_a_wrong_positive_class_is_refused_with_the_classes(place, wrong):
+def test_dayone_a_wrong_positive_class_is_refused_with_the_classes(place):
     model = LogisticRegression().fit(X, CLAIM)
-    with record() as tape, pytest.raises(ValueError, match=r"pos_label=.*'claim', 'none'") as error:
-        PLACES[place](model, wrong)
-    assert not tape.releases and not hasattr(error.value, "privacy_ledger")
+    for wrong in ("Claim", True, np.nan, ["claim", "none"]):
+        with record() as tape, pytest.raises(ValueError, match=r"pos_label=.*'claim', 'none'"):
+            PLACES[place](model, wrong)
+        assert not tape.releases
 
 
 def test_dayone_more_than_two_classes_have_no_positive_one():
     y = np.arange(N) % 3
     model = LogisticRegression().fit(X, y)
-    assert private_scores(model, X, y, epsilon=1.0).pos_label is None
     with pytest.raises(ValueError, match="pos_label=1 is for two classes"):
         private_scores(model, X, y, epsilon=1.0, pos_label=1)
 
@@ -214,24 +193,20 @@ TABLES = {
     "size": ["s", None, "l"],
 }
 SIZES = ["s", "l"]
-DTYPES = ["Float64", "Int64", "boolean", "M8[s]", "string"]
 ARROW = [f"{of}[pyarrow]" for of in ("double", "int64", "bool", "date32[day]", "string")]
 ORDERED = pd.Categorical(TABLES["size"], categories=SIZES, ordered=True)
 
 
-def typed(dtypes):
-    columns = zip([*TABLES][:5], dtypes, strict=True)
+def typed():
+    columns = zip([*TABLES][:5], ARROW, strict=True)
     frame = pd.DataFrame({name: pd.Series(TABLES[name], dtype=of) for name, of in columns})
     return frame.assign(size=ORDERED)
 
 
 FRAMES = {
     "objects": lambda: pd.DataFrame(TABLES, dtype=object).assign(size=ORDERED),
-    "nullable": lambda: typed(DTYPES),
-    "pyarrow in pandas": lambda: typed(ARROW),
+    "pyarrow in pandas": typed,
     "lists": lambda: TABLES | {"size": ORDERED},
-    "arrays": lambda: {k: np.array(v, object) for k, v in TABLES.items()} | {"size": ORDERED},
-    "series": lambda: dict(typed(DTYPES).items()),
     "polars": lambda: pl.DataFrame(TABLES, schema_overrides={"size": pl.Enum(SIZES)}),
     "arrow": lambda: pa.table(TABLES | {"size": pa.array(ORDERED)}),
 }
@@ -286,22 +261,18 @@ def test_dayone_a_draft_has_the_choices_of_each_field_as_comments():
     for kind in KINDS:
         for field in {field.name for field in dataclasses.fields(kind)} - {"name"}:
             assert re.search(rf"^# (\w+ and )?{field}( and \w+)?: ", said, re.M), field
-    filled = people(0, 1).to_yaml()
-    assert "#" not in filled
+    assert "#" not in people(0, 1).to_yaml()
 
 
 ASKED = {
-    "code": ["zip", "ZIPCode", "postal_code", "PLZ", "zip5", "icd_code", "area code", "branchCode"],
-    "identifier": ["id", "customerID", "user_id", "Unnamed: 0", "account number", "SSN", "uuid"],
-    "phone": ["phone", "home_phone", "telephone", "mobile no"],
-    "year": ["year", "birthYear", "yr_built", "model_year"],
-    "date": ["date", "signup_date", "dateOfBirth", "dob", "timestamp", "startdate"],
-    "coordinate": ["lat", "Longitude", "lng", "long", "pickup_latitude", "gps_x"],
+    "code": ["zip", "ZIPCode", "branchCode"],
+    "identifier": ["id", "customerID", "account number"],
+    "phone": ["home_phone", "mobile no"],
+    "year": ["birthYear", "yr_built"],
+    "date": ["signup_date", "dob"],
+    "coordinate": ["lat", "pickup_latitude", "gps_x"],
 }
-PLAIN = [
-    "age", "paid", "valid", "covid_cases", "grid", "years_of_school", "update", "candidate",
-    "long_distance", "latency", "hours", "price", "telecom", "number_of_children", "period",
-]  # fmt: skip
+PLAIN = ["age", "paid", "valid", "grid", "years_of_school", "candidate", "latency", "telecom"]
 
 
 def test_dayone_names_that_look_like_codes_are_asked_about_and_doubted(tmp_path, capsys):
@@ -325,10 +296,6 @@ def test_dayone_names_that_look_like_codes_are_asked_about_and_doubted(tmp_path,
     assert main(["schema", str(file)]) == 0
     printed = capsys.readouterr()
     assert "'zip': is it a code?" in printed.err and "'age'" not in printed.err
-    assert main(["schema", "--yaml", str(file)]) == 0
-    printed = capsys.readouterr()
-    assert "'zip': is it a code?" in printed.out and not printed.err
-    assert Schema.from_yaml(printed.out).feature_names == ["zip", "age"]
 
 
 # Files
@@ -365,18 +332,10 @@ def through_skops(thing):
     return skops.loads(skops.dumps(thing), trusted=SKOPS_TYPES)
 
 
-def through_joblib(thing):
-    file = io.BytesIO()
-    joblib.dump(thing, file)
-    return joblib.load(io.BytesIO(file.getvalue()))
-
-
 COPIES = {
     "skops": through_skops,
-    "joblib": through_joblib,
     "pickle": lambda thing: pickle.loads(pickle.dumps(thing)),
     "json": lambda thing: Schema.from_json(thing.to_json()),
-    "yaml": lambda thing: Schema.from_yaml(thing.to_yaml()),
 }
 
 
@@ -402,7 +361,7 @@ def test_dayone_all_kinds_of_columns_survive_a_file(way):
     assert loaded == schema and again(schema.additive(2)) == schema.additive(2)
     encoded = [each.transformer().fit_transform(table) for each in (loaded, schema)]
     assert_array_equal(*encoded)
-    for model, rows in fitted() if way not in ("json", "yaml") else ():
+    for model, rows in fitted() if way != "json" else ():
         loaded = again(model)
         assert_array_equal(loaded.predict(rows), model.predict(rows))
         assert getattr(loaded, "privacy_", None) == getattr(model, "privacy_", None)
@@ -478,14 +437,11 @@ def warned(fit):
 
 RAW = {
     "years": (lambda rng, n: rng.integers(2015, 2026, n), True),
-    "old years": (lambda rng, n: rng.integers(1950, 2010, n), True),
     "seconds": (lambda rng, n: 1.7e9 + 3e7 * rng.random(n), True),
-    "kelvin": (lambda rng, n: rng.normal(290.0, 3.0, n), True),
     "one number": (lambda rng, n: np.full(n, 50.0), True),
     "ages": (lambda rng, n: rng.integers(20, 66, n), False),
     "amounts": (lambda rng, n: np.exp(rng.normal(10.0, 1.0, n)), False),
     "nearly all ones": (lambda rng, n: rng.random(n) < 0.97, False),
-    "encoded years": (lambda rng, n: rng.integers(0, 11, n) / 10, False),
 }
 
 
@@ -524,8 +480,6 @@ def test_dayone_very_many_columns_are_warned_of_before_they_cost(Estimator, n_cl
 
 VECTORIZERS = [
     (TfidfVectorizer(), "breaks"),
-    (CountVectorizer(), "breaks"),
-    (TfidfVectorizer(vocabulary=["red"]), "breaks"),
     (CountVectorizer(vocabulary={"red": 0}), "not known"),
     (FrozenEstimator(TfidfVectorizer().fit(["a red"])), "not known"),
     (CountVectorizer(vocabulary=["red"]), None),

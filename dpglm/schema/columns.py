@@ -56,7 +56,7 @@ def _shown(value: float | date) -> str:
 
 
 class _Described:
-    """Public fields, checked; those that differ from the defaults are shown and written."""
+    """Public fields, checked; those that are not the defaults are shown and written."""
 
     _what: ClassVar[str] = "column"
 
@@ -306,11 +306,10 @@ class Quantity(Column):
 
         Notes
         -----
-        With one segment, u is in [0, 1], and so is u^2. Otherwise let a = abs(u - 1/2) <= 1/2. Over
-        the squared height, the first value and that of level 0 give ``a^2 + (1/2 - a)^2``. This is
-        convex in a and 1/4 at both ends, so at most 1/4. The value of level l is at most 2^(-l-1),
-        and a row has one of each level: 4^(-l) / 4 at most. A special or missing value gives a 1,
-        and 1/2 more on a straight line. A row is of one kind or the other: take the larger bound.
+        With one segment, u^2 <= 1. Else, over the squared height and with a = abs(u - 1/2) <= 1/2,
+        the first value and that of level 0 give ``a^2 + (1/2 - a)^2``: convex, and 1/4 at both
+        ends. A row has one value of each level l, at most 2^(-l-1). A special or missing value
+        gives a 1 instead, and 1/2 more on a straight line.
         """
         levels = range(self._n_parts.bit_length() - 1)
         curve = self.height**2 / 4 * sum(4.0**-level for level in levels) if levels else 1.0
@@ -359,7 +358,7 @@ class NumericColumn(Quantity):
     name : str
     lower, upper : float
     scale : {"linear", "asinh"}, default="linear"
-        The inverse hyperbolic sine, linear near 0 and logarithmic far from it, suits amounts.
+        The inverse hyperbolic sine suits amounts over orders of magnitude.
     linear_width : float, default=1.0
         Magnitude up to which that scale is nearly linear.
     integer : bool, default=False
@@ -434,7 +433,7 @@ class DateColumn(Quantity):
     first, last : date or str
         As a string: YYYY-MM-DD.
     missing, out_of_bounds, n_segments, height, special_values
-        As of a `NumericColumn`; a constant is a day between the two, and special values are days.
+        As of a `NumericColumn`, with days for numbers.
 
     Examples
     --------
@@ -675,8 +674,7 @@ class Target(_Described):
     ----------
     name : str
     labels : sequence of str, int or bool
-        At least two distinct labels; numbers in rising order. Of two, the last is the positive one
-        wherever one is singled out, unless ``pos_label`` says otherwise.
+        Two distinct ones at least, numbers in rising order; of two, the last is the positive one.
 
     Examples
     --------

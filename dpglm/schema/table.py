@@ -36,15 +36,14 @@ from dpglm.schema.values import as_listed, composed, dtypes, names_of, read_colu
 from dpglm.tables import Printed
 
 _VERSION = 1
-# Largest level of a term, and most columns of all terms. Categories need columns as well: a full
-# second moment has at most 512.
+# Largest level of a term, and most columns of all terms; a full second moment has at most 512.
 _LEVELS, _MOST_COLUMNS = 3, 128
 _CURVED = (NumericColumn, DateColumn)
 # Number of terms of full height: with more terms, row norms would grow.
 _HIGH_CURVES = 8
 # Bounds at this distance span orders of magnitude.
 _WIDE = 10_000
-# Names of the kinds of columns in a document, which may leave out the first two.
+# Kinds of columns in a document, which may leave out the first two.
 _KINDS = {
     "number": NumericColumn,
     "category": CategoricalColumn,
@@ -179,8 +178,7 @@ class Schema(Printed):
         ----------
         n_segments : int, optional
             Number for each column, a power of two: 1 for straight lines. By default 8, halved until
-            numbers and dates have at most 128 columns, which is what `transformer` encodes. Whole
-            numbers get no more than one edge each.
+            numbers and dates have at most 128 columns, as `transformer` encodes them.
 
         Notes
         -----
@@ -342,10 +340,7 @@ class Schema(Printed):
 
     @classmethod
     def from_yaml(cls, text: str | bytes) -> Self:
-        """Build a schema from YAML, with PyYAML; `load_schema` reads a file.
-
-        The words yes, no, on and off are strings, not booleans, and so are 01001, 0x1F and 12:30.
-        """
+        """Build a schema from YAML 1.2, with PyYAML: yes, no, on, off and 12:30 are strings."""
         yaml = require("yaml", "yaml", "Schema.from_yaml")
         try:
             return cls.from_dict(yaml.load(text, _plain_loader(yaml)))
@@ -366,10 +361,6 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
     ----------
     name_or_path : {"adult", "bank", "census", "kddcup99"} or path-like
         A file is YAML if its name ends with ``.yaml`` or ``.yml``, else JSON.
-
-    Returns
-    -------
-    Schema
 
     Examples
     --------
@@ -399,8 +390,7 @@ def positive_place(classes: Any, pos_label: Any = None, schema: Schema | None = 
     return listed.index(composed(pos_label))
 
 
-# Scalars of YAML 1.2, with the letters that they start with. No octal codes, no hours, no days
-# (PyYAML's error of an invalid day names no column), and 1e6 without a point.
+# Scalars of YAML 1.2, with the letters that they start with: no octal codes, hours or days.
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
 _DIGITS = "-+.0123456789"
 _SCALARS = (

@@ -32,12 +32,8 @@ class ParquetSource(LocalSource):
 
     Raises
     ------
-    ImportError
-        If pyarrow is not installed.
-    OSError
-        If there is no such file, or it is not Parquet; the message names it.
-    ValueError
-        If a column of the schema is missing.
+    ImportError, OSError, ValueError
+        If pyarrow is not installed, a file is not Parquet, or a column of the schema is missing.
 
     Examples
     --------

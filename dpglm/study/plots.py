@@ -63,10 +63,6 @@ class Display:
         ----------
         ax : matplotlib Axes or array of Axes, optional
             One per panel, row by row; by default a new figure.
-
-        Returns
-        -------
-        self
         """
         self.axes_ = self._new_axes() if ax is None else np.atleast_1d(np.asarray(ax)).ravel()
         if len(self.axes_) != len(self.panels):
@@ -130,10 +126,8 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     ------
     ImportError
         Without matplotlib; ``pip install "dpglm[plot]"``.
-    TypeError
-        If there is no figure of such an object.
-    ValueError
-        If an option or the number of axes is wrong.
+    TypeError, ValueError
+        If there is no figure of such an object, or an option or the number of axes is wrong.
 
     Notes
     -----

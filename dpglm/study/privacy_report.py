@@ -146,10 +146,8 @@ class PrivacyReport:
 
         Raises
         ------
-        ValueError
-            If a file is neither, or ledgers do not add up.
-        OSError
-            If one cannot be read.
+        ValueError, OSError
+            If a file is neither or cannot be read, or ledgers do not add up.
         """
         found = [_read(plain_path(path)) for path in paths]
         odometers = [one for one in found if isinstance(one, PrivacyOdometer)]

@@ -210,7 +210,7 @@ def explain_local(
     Notes
     -----
     Each term is zero on average over the values that the schema allows. The terms of a row are as
-    private as the row. A baseline that clips rows scores those otherwise.
+    private as the row.
 
     Examples
     --------

@@ -58,8 +58,7 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For bad parameters or labels, before anything is released. Whatever fails after the
-            first draw of noise has ``privacy_ledger``.
+            For bad parameters or labels, before anything is released.
         """
         self._forget()
         self._check()
@@ -128,8 +127,7 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy for the held-out records, by one Gaussian
-    release (`ScoreVault`) of L2 sensitivity 1.55, times sqrt(2) under ``"replace_one"``.
+    Guarantee: (epsilon, delta)-differential privacy for the held-out records (`ScoreVault`).
 
     Examples
     --------
@@ -206,10 +204,6 @@ class PrivateThresholdClassifier(_OnNoisyTable):
         because the noise favours it: use `private_scores` on other records.
     classes_, privacy_
         As in `PrivateCalibratedClassifier`.
-
-    Notes
-    -----
-    Guarantee: that of `PrivateCalibratedClassifier`.
 
     Examples
     --------

@@ -31,11 +31,9 @@ from dpglm.workflow.splits import PrivateKFold
 
 @dataclass(frozen=True)
 class Finding:
-    """A step of a pipeline that the guarantee of the fit does not cover, or may not.
+    """A step that the guarantee of the fit may not cover; see `check_pipeline`.
 
-    ``step`` is its place, as nested parameters are named, ``reads`` its effect on other people's
-    rows, and ``instead`` a replacement. ``severity`` is "breaks", "leaks", "refused" or "not
-    known": only the author of the step can tell.
+    ``severity`` is "breaks", "leaks", "refused" or "not known": its author alone can tell.
     """
 
     step: str
@@ -289,11 +287,10 @@ def total_privacy(
     Parameters
     ----------
     study : estimator, ledger, scores, results of ``cross_validate``, or a collection of them
-        A pipeline may be fitted or not; other meta-estimators must be. The results of
-        ``cross_validate`` need ``return_estimator=True``.
+        Meta-estimators other than a pipeline must be fitted, ``cross_validate`` with
+        ``return_estimator=True``.
     n_samples, n_features : int, default=None
-        Shape of all rows, ``*X.shape``, for a pipeline that is not fitted, and for a search, which
-        keeps only one of its fits.
+        Shape of all rows, ``*X.shape``, for a pipeline that is not fitted, and for a search.
     n_classes : int, default=2
 
     Returns

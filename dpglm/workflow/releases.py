@@ -48,9 +48,8 @@ _EXACT = 1e-3
 _GROUPS = 10
 Z = float(ndtri(0.975))
 
-# The purpose of each statistic in a ledger, and its weight. A weight is roughly the change of a
-# score, times the number of records, by noise as large as the sensitivity. Shares of mu^2 in
-# proportion to weights minimise the weighted sum of variances.
+# The purpose of each statistic in a ledger, and its weight: roughly the change of a score, times
+# the number of records, by noise as large as the sensitivity.
 STATISTICS = {
     "records": ("number of records", 1.0),
     "right": ("number of right predictions", 0.5),
@@ -129,24 +128,20 @@ class ScoreVault(Vault):
 
         Notes
         -----
-        A null record adds zero. Terms of a sum are centred: each lies within half of its range of
-        zero. That is 1/2 for a count and L/2 for a loss up to L. The centred square of a loss is in
-        [0, L^2/4], which gives L^2/8. A record that vanishes moves the sum by at most this, and a
-        replaced one by twice this. A record added or removed moves the number of records by 1.
+        A null record adds zero. Terms of a sum are centred: each is within 1/2 of zero for a count,
+        L/2 for a loss up to L, and L^2/8 for its square, in [0, L^2/4]. A record that vanishes
+        moves the sum by this at most, a replaced one by twice this; the number of records, by 1.
 
-        "pairs" is V, a sum over pairs of a positive and a negative record. A pair adds 1/2 if the
-        positive has the higher score, -1/2 if the lower, and 0 if equal. A record that vanishes
-        takes at most n - 1 pairs along, of 1/2 each. A record in its place brings as many: n - 1
-        for both. V is bounded by the number of records only if that number is public.
+        "pairs" is a sum over pairs of a positive and a negative record, of 1/2, 0 or -1/2. A record
+        that vanishes takes at most n - 1 pairs along, and one in its place brings as many: n - 1
+        for both. It is bounded by the number of records only if that is public.
 
-        "cells" are counts by label and prediction. A record is in one cell: it moves one count by
-        1, or two where it is replaced.
+        "cells" are counts by label and prediction: a record moves one by 1, or two if replaced.
 
-        "table" is ``L h`` for each of two classes, h the counts by bin. Noise of one size on ``L
-        h`` leaves little on sums of bins (`prefix_root`). A record in bin j moves it by column j of
-        L, whose norm is at most that of the first. A replaced record moves it by two columns, of
-        the same class or of both. No column has elements below zero, so the norm of their
-        difference is at most sqrt(2) times as large.
+        "table" is ``L h`` for each of two classes, h the counts by bin (`prefix_root`). A record in
+        bin j moves it by column j of L, whose norm is at most that of the first. A replaced record
+        moves it by two columns; none has elements below zero, so the norm of their difference is at
+        most sqrt(2) times as large.
         """
         bound, relation = self._sums.loss_bound, self._budget.neighboring_relation
         if name in ("cells", "table"):
@@ -176,10 +171,7 @@ class ScoreVault(Vault):
         return self._release_sum(mechanism, lambda: np.ravel(self._sums.total(name)), size)
 
     def noisy_at_once(self, names: Sequence[str], epsilon: float) -> np.ndarray:
-        """Release some sums at once with delta = 0, each in units of its sensitivity.
-
-        A record moves each of them by one at most, and so the largest of them.
-        """
+        """Release some sums with delta = 0, in units by which a record may move each of them."""
         sensitivity = np.array([self.sensitivity(name) for name in names])
         # The quotients are rounded too, which are up to n.
         slack = 4 * _UNIT_ROUNDOFF * self._most_samples

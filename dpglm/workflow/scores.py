@@ -29,18 +29,16 @@ from dpglm.workflow.releases import (
 _NEED_PROBABILITIES = ("log_loss", "calibration_curve")
 _WHOSE = (
     "On records that no fit saw: the total is the larger of the two, if you assert that they are "
-    "disjoint and that no record decided where another went; else the scores add to the cost of "
-    "the fit."
+    "disjoint and that no record decided where another went; else the costs add up."
 )
 _SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
 
 
 @dataclass(frozen=True)
 class PrivateScore:
-    """A score with noise, NaN if its denominator may be below the noise level.
+    """A score with noise; NaN if that hides it.
 
-    At 95 percent ``interval`` (low, high) is for the population that the records were drawn from,
-    and ``noise_interval`` for the score of these very records.
+    At 95 percent ``interval`` is for the population, ``noise_interval`` for these very records.
     """
 
     value: Any
@@ -231,7 +229,6 @@ def private_scores(
     ------
     ValueError
         For bad parameters, or scores that the model does not allow, before anything is released.
-        Whatever fails after the first draw of noise has ``privacy_ledger``, the cost of all.
 
     Warns
     -----
@@ -490,8 +487,7 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
 
 
 _OF_CELLS = (("right", "positive", "predicted"), ("right", "cells"))
-# How each score is computed, and which statistics it needs of two classes, and of more where it is
-# for more.
+# How each score is computed, and which statistics it needs of two classes, and of more.
 _SCORES: dict[str, tuple] = {
     "accuracy": (_accuracy, ("right",), ("right",)),
     "balanced_accuracy": (_balanced_accuracy, *_OF_CELLS),

@@ -111,9 +111,8 @@ def _of_best(name: str, returned: str) -> Any:
 class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
-    Every setting is fitted with a small part of the budget, and one is chosen by a noisy number of
-    right predictions. This takes a third of mu^2; the rest is for a last fit of the chosen setting.
-    There are no folds: each would cost as much as one more candidate.
+    Fits of all settings and a choice by a noisy number of right predictions take a third of mu^2; a
+    last fit takes the rest. There are no folds: each would cost as much as one more candidate.
 
     Parameters
     ----------
@@ -145,11 +144,10 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together,
-    under ``neighboring_relation``. G fits of mu_c each, a choice of mu_s and a last fit of mu_f
-    cost ``mu^2 = G mu_c^2 + mu_s^2 + mu_f^2``. The choice is by the exponential mechanism on the
-    number of right predictions (Dong, Durfee & Rogers 2020, "Optimal differential privacy
-    composition for exponential mechanisms"). `SearchVault` has its sensitivity.
+    Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together. G
+    fits of mu_c each, a choice of mu_s and a last fit of mu_f cost ``mu^2 = G mu_c^2 + mu_s^2 +
+    mu_f^2``. The choice is by the exponential mechanism on the number of right predictions (Dong,
+    Durfee & Rogers 2020).
 
     An odometer is charged once, before the first release. Steps run in one thread and in silence;
     one that fits privately is refused: pass a frozen fit of it.
@@ -188,10 +186,6 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             Number of columns that the last step of a pipeline is given.
         n_classes : int, default=2
 
-        Returns
-        -------
-        SearchPlan
-
         Raises
         ------
         ValueError
@@ -215,8 +209,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For bad parameters or data. If it fails after something was released, the exception
-            carries ``privacy_ledger``, the cost of the whole search.
+            For bad parameters or data; after a release, with ``privacy_ledger``, the whole cost.
         BudgetExceededError
             If the whole search exceeds the limit of an odometer, before anything is released.
         """

@@ -58,8 +58,8 @@ def private_train_test_split(
 
     Notes
     -----
-    Guarantee: one record of the table is one record of one part. Releases from different parts
-    therefore cost the largest of their costs, not the sum. Under ``"add_or_remove_one"`` the number
+    One record of the table is one record of one part: releases from different parts cost the
+    largest of their costs. Under ``"add_or_remove_one"`` the number
     of rows of a part is private: fit with ``n_samples_estimate`` times its share.
 
     Examples
@@ -109,11 +109,8 @@ class PrivateKFold(BaseCrossValidator):
 
     Notes
     -----
-    How many records a fold has is private under ``"add_or_remove_one"``: fit with
-    ``n_samples_estimate`` times ``1 - 1 / n_splits`` in place of that of the table.
-
-    With metadata routing on, say ``model.set_fit_request(groups=False)``, or ``True`` if the model
-    has a ``max_contributions``.
+    Under ``"add_or_remove_one"`` fit with ``n_samples_estimate`` times ``1 - 1 / n_splits``. With
+    metadata routing on, say ``model.set_fit_request(groups=False)``, or ``True`` for persons.
 
     Examples
     --------
