@@ -45,7 +45,7 @@ def make_census(
     n_samples : int, default=48842
     random_state : int, RandomState instance or None, default=None
     coef, as_frame : bool, default=False
-        Also return the population optimum; return raw columns as a DataFrame, with pandas.
+        Also return the optimum; return raw columns as a DataFrame.
 
     Returns
     -------
@@ -328,9 +328,8 @@ def sample_from_schema(
 
     Notes
     -----
-    Columns are correlated by five strata, and numbers are Beta distributed between their bounds.
-    The labels follow a multinomial logistic model with normal coefficients, scaled to `signal` and
-    shifted to `class_shares`, of straight lines unless the schema says otherwise.
+    Columns are correlated by five strata. The labels follow a multinomial logistic model, scaled to
+    `signal` and shifted to `class_shares`, of straight lines unless the schema says otherwise.
 
     Examples
     --------

@@ -414,7 +414,6 @@ SPELLED = {
         ShapeDisplay.from_estimator(french()[0], FRENCH, columns=[s("naïf")]).panels
     ),
     "constant": lambda s: repr(CategoricalColumn("x", ["é", "u"], missing=s("é"))),
-    "constant rank": lambda s: repr(OrdinalColumn("x", ["é", "u"], missing=s("é"))),
     "target": lambda s: Schema.draft({"a": [1], "été": [1]}, target=s("été")).target,
     "persons": features_of_persons,
 }

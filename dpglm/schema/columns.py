@@ -87,10 +87,6 @@ class _Described:
         """The fields of a draft that a person has to fill in."""
         return [k for k, v in self.metadata().items() if isinstance(v, str) and v == FILL_IN]
 
-    def remarks(self, raw: Raw) -> Iterator[str]:
-        """Yield what a person who may see the rows should know of them."""
-        yield from ()
-
     def _set(self, field: str, value: Any) -> None:
         # A frozen dataclass can be set in this way only.
         object.__setattr__(self, field, value)
@@ -144,6 +140,10 @@ class Column(_Described):
 
     # The largest squared norm of a row of its block.
     squared_norm: float = 1.0
+
+    def remarks(self, raw: Raw) -> Iterator[str]:
+        """Yield what a person who may see the rows should know of them."""
+        return self._places.remarks(raw)
 
     @cached_property
     def _places(self) -> Places:
@@ -536,8 +536,7 @@ class OrdinalColumn(_Ranked):
         self._choices("categories", least=2, in_order=False)
         self._check_category()
 
-    def remarks(self, raw: Raw) -> Iterator[str]:
-        return self._places.remarks(raw)
+    remarks = Column.remarks
 
 
 @dataclass(frozen=True, repr=False)
@@ -588,9 +587,6 @@ class CategoricalColumn(Column):
     def entries(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the 1 of each row, and in which column of the block it is, -1 for none."""
         return np.ones((len(numbers), 1)), numbers[:, np.newaxis].astype(np.int32)
-
-    def remarks(self, raw: Raw) -> Iterator[str]:
-        return self._places.remarks(raw)
 
     @property
     def encoded_names(self) -> list[str]:

@@ -50,7 +50,6 @@ class SchemaEncoder(_RowEncoder):
     ----------
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
-        The columns of the schema; others of a table are not read.
 
     Notes
     -----

@@ -15,10 +15,7 @@ from dpglm.sources.base import BUFFERS, LocalSource, distinct_labels, read_ahead
 
 
 class ArraySource(LocalSource):
-    """Consecutive rows of an array X with shape, dtype and slices, and of labels y.
-
-    Blocks have ``block_rows`` rows; by default 8 MB, rounded to whole chunks.
-    """
+    """Consecutive rows of an array X with shape, dtype and slices, and of labels y."""
 
     def __init__(self, X: Any, y: Any, *, block_rows: int | None = None) -> None:
         if len(X.shape) != 2 or min(X.shape) < 1:

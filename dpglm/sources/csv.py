@@ -27,7 +27,6 @@ def read_csv(
     ----------
     path : path-like
         In UTF-8, a record a line, separated by commas, or by semicolons if the header has one.
-        Columns that the schema does not list are ignored.
     schema : Schema, or a name or path as in `load_schema`
     target : str, optional
         Column of the labels; by default the one that the schema names.

@@ -39,12 +39,6 @@ def pyplot() -> Any:
     return require("matplotlib.pyplot", "plot", "Plotting")
 
 
-def plain(axes: Any) -> None:
-    """Leave a faint grid and two of the four spines."""
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
 @dataclass(eq=False, repr=False)
 class Display:
     """A figure that is prepared; `plot` draws its panels, and sets ``figure_`` and ``axes_``."""
@@ -72,7 +66,8 @@ class Display:
         with pyplot().rc_context({"legend.frameon": False}):
             for axes, draw in zip(self.axes_, self.panels, strict=True):
                 draw(axes)
-                plain(axes)
+                axes.grid(alpha=0.25)
+                axes.spines[["top", "right"]].set_visible(False)
             self._add_legend(own_figure=ax is None)
         return self
 

@@ -261,9 +261,6 @@ class PrivacyReport:
             return tuple(texts)
         return tuple(text.replace(_BLIND, _BLIND_BUT) for text in texts)
 
-    def _boxes(self) -> list[str]:
-        return [f"{text[0].upper()}{text[1:]}." for text in self._asserted()]
-
     def _blocks(self) -> Iterator[tuple[str, Any]]:
         """Yield the blocks of the template with their captions; some have a ``[condition]``."""
         values = self._values()
@@ -330,7 +327,7 @@ class PrivacyReport:
             "alone": total is None,
             **dict.fromkeys(("broken", "filter", "summed", "limit", "found"), ""),
             **dict.fromkeys(("total", "fits"), ()),
-            "asserted": self._boxes(),
+            "asserted": [f"{text[0].upper()}{text[1:]}." for text in self._asserted()],
             "unaudited": audit is None,
             "audited": audit is not None,
             "parts": audit and "; ".join(part.name for part in audit.parts),

@@ -107,10 +107,7 @@ class Term:
 
 
 def coefficient_noise(model: Any) -> np.ndarray | None:
-    """Return a factor of the covariance of the noise in ``coef_``, or its standard deviations.
-
-    None if it is not known, or there is none. The loss is taken to be quadratic.
-    """
+    """Return a factor of the covariance of the noise in ``coef_`` or its std, None if unknown."""
     trace = getattr(model, "trace_", None)
     if not {"noise_std", "step", "n_summed"} <= vars(trace or model).keys():
         return None
@@ -119,7 +116,7 @@ def coefficient_noise(model: Any) -> np.ndarray | None:
     plan = model.plan(n_records, model.n_features_in_, len(model.classes_))
     if plan.n_iter != n_iter or not noise.any():
         return None
-    # Response to the noise of each iteration, in directions of second moments from 0 to 1.
+    # Response of a quadratic loss to the noise of each iteration, by second moments from 0 to 1.
     moments = np.linspace(0.0, 1.0, 17)
     coef = velocity = average = np.zeros((n_iter, len(moments)))
     for t, step in enumerate(trace.step):
@@ -182,8 +179,7 @@ def explain_local(
 ) -> dict[str, np.ndarray] | Any:
     """Return what each column of a table adds to the scores of some rows.
 
-    With the intercept they add up to the ``decision_function`` of the positive class, as a
-    `ShapeDisplay` shows them.
+    With the intercept they add up to the ``decision_function`` of the positive class.
 
     Parameters
     ----------
@@ -194,8 +190,7 @@ def explain_local(
     schema : Schema, optional
         Needed for a model alone.
     pos_label : label, optional
-        Class of the score; needed for more than two. Of two, by default the last label of the
-        schema, or the second class if the schema has other labels.
+        Class of the score; needed for more than two. By default as in `private_scores`.
 
     Returns
     -------

@@ -31,10 +31,7 @@ from dpglm.workflow.splits import PrivateKFold
 
 @dataclass(frozen=True)
 class Finding:
-    """A step that the guarantee of the fit may not cover; see `check_pipeline`.
-
-    ``severity`` is "breaks", "leaks", "refused" or "not known": its author alone can tell.
-    """
+    """A step that the guarantee may not cover: it breaks, leaks, is refused, or is not known."""
 
     step: str
     reads: str

@@ -41,7 +41,7 @@ _N_BINS = len(EDGES) + 1
 MIDDLES = np.append(EDGES, EDGES[-1] + (EDGES[1] - EDGES[0])) - (EDGES[1] - EDGES[0]) / 2
 # Counts of pairs are exact in floating point up to here.
 _MAX_RECORDS = 5 * 10**7
-# A class is too small to divide by if the standard deviation of its noise may exceed a fifth of it.
+# A class is too small to divide by if the std of its noise may exceed a fifth of it.
 VISIBLE = 5.0
 # Stands for the noise of a number of records that is public.
 _EXACT = 1e-3
@@ -407,11 +407,7 @@ def ranking_score(model: Any, X: Any, positive: int = 1) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Released:
-    """The releases of a vault for scores, by statistic, with the ``std`` of their noise: public.
-
-    In one of twenty cases the noise exceeds ``quantile`` times it. ``on_scale`` turns an edge of
-    bins into a probability, if the model has any. In statistics the positive class is the second.
-    """
+    """The releases of a vault for scores, in which the positive class is the second: public."""
 
     classes: np.ndarray
     n_records: int
@@ -419,9 +415,9 @@ class Released:
     loss_bound: float
     positive: int
     values: dict[str, Any]
-    std: dict[str, float]
-    quantile: float
-    on_scale: Callable[[Any], Any]
+    std: dict[str, float]  # of the noise in each
+    quantile: float  # times this the noise exceeds std in one of twenty cases
+    on_scale: Callable[[Any], Any]  # an edge of bins as a probability, if there are any
     ledger: PrivacyLedger
 
     @cached_property

@@ -122,10 +122,9 @@ class PrivateCalibrationCurve:
 class PrivateScores(Printed):
     """Scores of a fitted classifier that may be published; made by `private_scores`.
 
-    Scores that were not asked for are None. ``confusion_matrix`` has arrays (n_classes, n_classes):
-    the rows are labels, in the order of ``classes``. Curves and threshold are of ``pos_label``. At
-    ``threshold`` the sum of both rates of error is least; the noise that chose it favours its own
-    score. ``privacy_`` is the cost of all scores together.
+    Scores that were not asked for are None. Rows of ``confusion_matrix`` are labels, by
+    ``classes``; curves and threshold are of ``pos_label``. At ``threshold`` the sum of both rates
+    of error is least. ``privacy_`` is the cost of all scores together.
     """
 
     classes: np.ndarray
@@ -244,8 +243,7 @@ def private_scores(
     2010). Under ``"zero_out"`` a null record, whose squared norm overflows, adds nothing to any
     sum: in a share it is half right.
 
-    Intervals, by Wilson and by Hanley & McNeil (1982) for the AUC, hold for the population if the
-    records are a random sample that no fit saw.
+    Intervals (Wilson; Hanley & McNeil 1982) hold for a random sample that no fit saw.
 
     Examples
     --------

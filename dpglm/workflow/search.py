@@ -132,7 +132,6 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         The last fit.
     best_params_ : dict
     best_index_ : int
-        Index of the chosen candidate, with noise.
     cv_results_ : dict
         ``params`` of all candidates, and which is ``chosen``. No scores: none was released.
     classes_ : ndarray of shape (n_classes,)
@@ -181,7 +180,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         n_samples : int
-            Number of records; ignored for ``n_samples_estimate`` under ``"add_or_remove_one"``.
+            Not read under ``"add_or_remove_one"``.
         n_features : int
             Number of columns that the last step of a pipeline is given.
         n_classes : int, default=2
