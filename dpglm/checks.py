@@ -126,7 +126,7 @@ def check_vector(name: str, values: Any) -> np.ndarray:
     if found.dtype.kind in "cV":
         raise ValueError(f"Complex data not supported: {name} has the type {found.dtype}.")
     if found.ndim != 1 and found.shape[1:] != (1,):
-        raise ValueError(f"{name} has shape {found.shape}; give one value for each row.")
+        raise ValueError(f"{name} has shape {found.shape}; list one value per row or class.")
     return column_or_1d(found, warn=True)
 
 

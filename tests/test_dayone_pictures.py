@@ -78,6 +78,8 @@ def test_dayone_the_same_is_said_in_grids_and_pipelines():
     for search in (GridSearchCV, PrivateSearchCV):
         with pytest.raises(ValueError, match=r"Invalid parameter 'C' .* alpha, as 1 / "):
             search(DPLogisticRegression(), {"C": [1.0]}).fit(X, y)
+    with pytest.raises(TypeError, match=r"'cv' for PrivateCalibratedClassifier: .* fitted model"):
+        PrivateCalibratedClassifier(DPLogisticRegression(), cv="prefit")
     with pytest.raises(ValueError, match="'tol' for DPLinearSVM: how long a run is"):
         make_pipeline(DPLinearSVM()).set_params(dplinearsvm__tol=1e-3)
 

@@ -537,8 +537,9 @@ def test_what_is_hidden_is_printed_with_its_reason():
     two = replace(table, suppression_reasons=["one", "", "another", "one"])
     assert two.marks[::2] == ["suppressed 1", "suppressed 2"]
     assert two.footnotes == ["suppressed 1: one", "suppressed 2: another"]
-    with pytest.raises(ValueError, match="alpha=95 must be a number above 0 and at most 1"):
-        found.conf_int(95)
+    for level in (0.9, 95):
+        with pytest.raises(ValueError, match=f"alpha={level} .* at most 0.5; it is 1 - level"):
+            found.conf_int(level)
 
 
 def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():

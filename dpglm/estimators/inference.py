@@ -337,7 +337,7 @@ class InferenceResults:
     def conf_int(self, alpha: float | None = None) -> np.ndarray:
         """Return the ends of the intervals (n_parameters, 2), of level ``1 - alpha`` if given."""
         if alpha is not None:
-            alpha = check_number("alpha", alpha, above=0, at_most=1.0)
+            alpha = check_number("alpha", alpha, advice="it is 1 - level", above=0, at_most=0.5)
         table = self.estimates if alpha is None else replace(self, level=1 - alpha).estimates
         return np.column_stack([table.low, table.high])
 
