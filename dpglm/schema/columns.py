@@ -396,7 +396,7 @@ class NumericColumn(Quantity):
     n_segments: int | None = None
     height: float = 4.0
     special_values: tuple[float, ...] = ()
-    _kind = "a finite number"
+    _kind = "a finite number (written 1234.5, if it is text)"
 
     def _check(self) -> None:
         for field in ("lower", "upper", "linear_width"):
