@@ -64,7 +64,8 @@ def automatic_configuration(
     momentum = NesterovMomentum() if whitened else HeavyBall(0.0)
     # Momentum that changes no total step suits custom step sizes.
     momentum = BiasCorrectedMomentum(0.5) if "step_schedule" in chosen else momentum
-    momentum = check_schedules({"momentum": chosen.pop("momentum", momentum)})["momentum"]
+    if "momentum" in chosen:
+        momentum = check_schedules({"momentum": chosen.pop("momentum")})["momentum"]
     power = defaults.CLIPPING_POWER
     return {
         "noise_schedule": "constant",
