@@ -147,6 +147,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
         f"{fit} --schema draft.json --output m.json": "fill in upper of 'age'",
         # Before any row is read, here one that is none.
         "fit ragged.csv --epsilon 5 --schema draft.json --output m.json": "fill in upper of 'age'",
+        f"{fit} --schema s.json --output m.pkl": "m.pkl must end in .json",
         f"{fit} --schema none.json --output m.json": "none.json cannot be opened",
         f"{fit} --schema s.json --output s.json/m.json": "m.json cannot be opened",
         f"{fit} --schema s.json --output none/m.json": "m.json cannot be opened",

@@ -208,6 +208,13 @@ def _output(text: str) -> Path:
     return path
 
 
+def _model(text: str) -> Path:
+    """Return the path of a model, which is JSON and says so."""
+    if Path(text).suffix != ".json":
+        raise ValueError(f"{text} must end in .json")
+    return _output(text)
+
+
 def _figure(text: str) -> Path:
     """Return a path that can be written, in a format that figures have."""
     figure = require("matplotlib.figure", "plot", "it").Figure()
@@ -524,7 +531,7 @@ def _dated(frame: Any) -> Any:
 
 _FIT = [
     ("--schema", "public bounds, categories and labels", "FILE.json", load_schema, ...),
-    ("--output", "coefficients, schema and ledger", "MODEL.json", _output, ...),
+    ("--output", "coefficients, schema and ledger", "MODEL.json", _model, ...),
     ("--epsilon", "the budget", "E", _positive, ...),
     _DELTA,
     _TABLE,
