@@ -26,42 +26,17 @@ from dpglm.workflow import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "BudgetExceededError",
-    "DPAGDClassifier",
-    "DPLinearSVM",
-    "DPLogisticRegression",
-    "DiagonalPreconditioner",
-    "FullPreconditioner",
-    "PrivacyBudget",
-    "PrivacyCalculator",
-    "PrivacyLedger",
-    "PrivacyOdometer",
-    "PrivacyWarning",
-    "PrivateSearchCV",
-    "PublicBoundsScaler",
-    "Schema",
-    "UtilityWarning",
-    "__version__",
-    "check_pipeline",
-    "load_schema",
-    "make_census",
-    "private_scores",
-    "private_train_test_split",
-    "read_csv",
-    "seeded_noise",
-    "total_privacy",
+    "BudgetExceededError", "DPAGDClassifier", "DPLinearSVM", "DPLogisticRegression",
+    "DiagonalPreconditioner", "FullPreconditioner", "PrivacyBudget", "PrivacyCalculator",
+    "PrivacyLedger", "PrivacyOdometer", "PrivacyWarning", "PrivateSearchCV",
+    "PublicBoundsScaler", "Schema", "UtilityWarning", "__version__", "check_pipeline",
+    "load_schema", "make_census", "private_scores", "private_train_test_split", "read_csv",
+    "seeded_noise", "total_privacy",
 ]  # fmt: skip
 
 _SUBMODULES = (
-    "schema",
-    "workflow",
-    "study",
-    "baselines",
-    "schedules",
-    "audit",
-    "sources",
-    "datasets",
-)
+    "schema", "workflow", "study", "baselines", "schedules", "audit", "sources", "datasets",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

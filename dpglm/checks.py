@@ -32,7 +32,7 @@ def is_number(value: object) -> bool:
     """Return whether a value is a real number: no boolean, not NaN, and a float can hold it."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
-    except OverflowError:
+    except (OverflowError, TypeError):  # of a duration of numpy, which counts as whole
         return False
 
 
@@ -50,7 +50,7 @@ def is_missing(value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     """Return how a message shows a value: by its type alone where it is long and may be data."""
-    if isinstance(value, Integral) and not (isinstance(value, bool) or is_number(value)):
+    if type(value) is int and not is_number(value):
         return "<a whole number beyond those of floats>"
     is_short = isinstance(value, Number | str) or len(repr(value)) <= _LONGEST
     return repr(value) if is_short else f"<{type(value).__name__}>"
@@ -132,7 +132,7 @@ def check_vector(name: str, values: Any) -> np.ndarray:
 
 def check_unmasked(name: str, values: Any) -> None:
     """Refuse a masked array."""
-    if np.ma.isMaskedArray(values):
+    if any(map(np.ma.isMaskedArray, [values, *(values if isinstance(values, list) else ())])):
         raise ValueError(f"{name} is a masked array, and its mask would be lost; fill it first.")
 
 

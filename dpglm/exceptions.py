@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Iterable
-from functools import cache, update_wrapper
+from functools import cache, update_wrapper, wraps
 from importlib import import_module
 from importlib.resources import files
 from inspect import signature
@@ -42,7 +42,7 @@ ADVICE_ON_MISSING_VALUES = (
 @cache
 def instead_of(kind: str) -> dict[str, str]:
     """Return what there is instead of ``"parameters"`` or ``"names"`` of other libraries."""
-    return tomllib.loads(files("dpglm").joinpath("instead.toml").read_text("utf-8"))[kind]
+    return tomllib.loads(files("dpglm").joinpath("instead.toml").read_text("utf-8")).get(kind, {})
 
 
 class Offered:
@@ -71,11 +71,20 @@ class Offered:
         return MethodType(self.method, instance)
 
 
-class KnownParameters:
-    """An estimator that says what there is instead of parameters that other libraries have."""
+def advising(function: Callable) -> Callable:
+    """Let a function say what there is instead of parameters that other libraries have."""
 
-    best_score_ = Offered("no score was released; private_scores states one, for a price")
-    partial_fit = Offered("each fit is charged in full; give fit all rows, or blocks of them")
+    @wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        if advice := advice_on(function.__name__, signature(function).parameters, named):
+            raise TypeError(advice)
+        return function(*values, **named)
+
+    return call
+
+
+class KnownArguments:
+    """A class that says what there is instead of parameters that other libraries have."""
 
     def __new__(cls, *values: Any, **named: Any) -> Any:
         """Refuse arguments that the constructor does not have."""
@@ -89,6 +98,13 @@ class KnownParameters:
             if advice:
                 raise TypeError(advice) from None
         return super().__new__(cls)
+
+
+class KnownParameters(KnownArguments):
+    """An estimator that does so in `set_params` as well."""
+
+    best_score_ = Offered("no score was released; private_scores states one, for a price")
+    partial_fit = Offered("each fit is charged in full; give fit all rows, or blocks of them")
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters, as scikit-learn's estimators do.
@@ -114,8 +130,7 @@ def advice_on(name: str, known: Iterable[str], given: Iterable[str]) -> str:
     known = [*known]
     for unknown in given:
         if unknown not in known:
-            instead = (
-                instead_of("parameters").get(unknown) or f"its parameters are {', '.join(known)}"
-            )
+            instead = instead_of(name) or instead_of("parameters")
+            instead = instead.get(unknown) or f"its parameters are {', '.join(known)}"
             return f"Invalid parameter {unknown!r} for {name}: {instead}."
     return ""

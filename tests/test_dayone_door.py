@@ -58,6 +58,7 @@ from dpglm.study.cli import main
 from dpglm.sums.rows import rows_of
 from dpglm.workflow import (
     PrivateCalibratedClassifier,
+    PrivateKFold,
     PrivateSearchCV,
     PrivateThresholdClassifier,
     make_private_scorer,
@@ -242,6 +243,7 @@ NAMES = np.full((N, 3), "Alice Smith", dtype=object)
 DATED = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=N), "x": 1.0})
 ROWS = {
     "masked": (np.ma.masked_array(X, X > 1), "X is a masked array"),
+    "masked rows": ([np.ma.masked_array(row, row > 1) for row in X], "X is a masked array"),
     "NA in objects": (np.where(X > 1, pd.NA, OBJECTS), "Input X contains NaN"),
     "NaT in objects": (np.where(X > 1, pd.NaT, OBJECTS), "Input X contains NaN"),
     "None in objects": (np.where(X > 1, None, OBJECTS), "Input X contains NaN"),
@@ -386,7 +388,50 @@ LEDGER = DPLogisticRegression().plan(1000, 5).ledger
 CALCULATOR, SPENT = PrivacyCalculator(), {"epsilon": 3.0, "delta": 1e-6}
 ADDED = {"neighboring_relation": "add_or_remove_one"}
 NO_NUMBERS = [10**400, -(10**5000), "1", True, np.bool_(True), 1j, np.array([0.5, 0.5]), math.nan]
-NO_NUMBERS += [np.array("1"), np.ma.masked, pd.NA, pd.NaT, None, Decimal("NaN"), b"1", []]
+NO_NUMBERS += [
+    np.array("1"),
+    np.timedelta64(1, "s"),
+    np.ma.masked,
+    pd.NA,
+    pd.NaT,
+    None,
+    Decimal("NaN"),
+    b"1",
+    [],
+]
+
+
+SPELLED = {
+    "booleans": (("true", "false"), [True, False]),
+    "times": (("2020-01-01", "2020-01-02"), pd.to_datetime(["2020-01-01", "2020-01-02"])),
+    "texts": (("2020-01-01 00:00:00", "2020-01-02"), pd.to_datetime(["2020-01-01", "2020-01-02"])),
+}
+
+
+@pytest.mark.parametrize("kind", SPELLED)
+def test_dayone_categories_in_text_are_found_in_columns_of_another_type(kind):
+    listed, values = SPELLED[kind]
+    schema = Schema("t", [CategoricalColumn("c", listed)], Target("y", [0, 1]))
+    assert np.array_equal(schema.transformer().transform(pd.DataFrame({"c": values})), np.eye(2))
+
+
+def test_dayone_frames_in_blocks_have_the_columns_of_the_first():
+    first, other = (pd.DataFrame(X, columns=list(names)) for names in ("abc", "bac"))
+    for make in (lambda f: f, pl.from_pandas, pa.Table.from_pandas):
+        refused("Block 1 .* order", USED.fit, [(make(first), Y), (make(other), Y)])
+        assert USED.fit([(make(first), Y), (make(first), Y), (X, Y)])
+
+
+@pytest.mark.parametrize(
+    ("split", "names"),
+    [
+        (private_train_test_split, ["random_state", "stratify", "shuffle", "train_size", "tests"]),
+        (PrivateKFold, ["random_state", "shuffle", "folds"]),
+    ],
+)
+def test_dayone_a_split_says_what_it_has_instead_of_what_others_have(split, names):
+    for name in names:
+        refused(f"Invalid parameter '{name}' for {split.__name__}: ", split, **{name: 1})
 
 
 def planned(preconditioner, **of):
@@ -508,6 +553,8 @@ FILES = {
     "number": (3, None, "path=3 must be the path"),
     "stream": (io.StringIO(CSV), None, "must be the path of a file"),
     "null": ("a\0.csv", None, "null character"),
+    "address": ("s3://bucket/t.csv", None, "is an address"),
+    "line of a file": ("t.csv\n", None, "ends in a space"),
 }
 
 

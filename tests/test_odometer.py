@@ -555,6 +555,14 @@ def test_parts_cost_what_the_dearest_does_and_the_whole_adds_to_all(path):
     assert north.remaining() > odometer.remaining() == south.remaining()
 
 
+def test_dayone_a_part_is_one_however_its_name_is_written(path):
+    odometer = PrivacyOdometer(path)
+    for name in ("caf\u00e9", "cafe\u0301", " caf\u00e9\n"):
+        odometer.part(name).charge(gaussian(0.5))
+    assert odometer.total.mu() == pytest.approx(gdp_mu(0.5, 1e-6) * 3**0.5)
+    assert {entry.part for entry in odometer.entries()} == {"caf\u00e9"}
+
+
 MUS = [gdp_mu(epsilon, 1e-6) for epsilon in (0.7, 0.4, 0.5)]
 
 
@@ -794,7 +802,7 @@ def test_dayone_paths_are_as_a_shell_would_read_them(path, tmp_path, monkeypatch
         clone(MODEL).fit(X, Y)
         monkeypatch.delenv("DPGLM_ODOMETER")
         assert len(PrivacyOdometer(home / "s.db").ledgers()) == 2 * number + 2
-    for name in ("", " ", "${NOWHERE}/s", "~nobody-is-this/s", ".", home, "$STUDY"):
+    for name in ("", " ", "${NOWHERE}/s", "~nobody-is-this/s", ".", home, "$STUDY", "%HOME%/s.db"):
         with pytest.raises(ValueError, match=r"^path=.*(is empty|not known here|is a folder)"):
             PrivacyOdometer(name)
         monkeypatch.setenv("DPGLM_ODOMETER", str(name))

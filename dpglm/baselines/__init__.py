@@ -10,12 +10,7 @@ from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 
 __all__ = [
-    "ApproximateMinimaPerturbation",
-    "DescentOutputPerturbation",
-    "MajorityClassifier",
-    "ObjectivePerturbation",
-    "OutputPerturbation",
-    "PrivGene",
-    "SGDAdvancedComposition",
+    "ApproximateMinimaPerturbation", "DescentOutputPerturbation", "MajorityClassifier",
+    "ObjectivePerturbation", "OutputPerturbation", "PrivGene", "SGDAdvancedComposition",
     "SGDMomentsAccountant",
-]
+]  # fmt: skip

@@ -34,6 +34,7 @@ from dpglm.privacy.events import (
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.schema.table import plain_path
+from dpglm.schema.values import composed
 from dpglm.tables import Printed
 
 FILE_START = b"SQLite format 3\0"
@@ -254,7 +255,7 @@ class PrivacyOdometer(Printed):
         little.
         """
         odometer = copy.copy(self)
-        odometer._part = str(name)
+        odometer._part = composed(str(name)).strip()
         return odometer
 
     def charge(self, ledger: PrivacyLedger) -> None:

@@ -369,7 +369,7 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
     """
     folder = files("dpglm").joinpath("schemas")
     packaged = {file.name.removesuffix(".json"): file for file in folder.iterdir()}
-    file = packaged.get(name_or_path) or plain_path(name_or_path)
+    file = packaged.get(str(name_or_path)) or plain_path(name_or_path)
     if not (file.is_file() or "." in file.name):
         raise ValueError(
             f"{str(name_or_path)!r} is no packaged schema and no file; choose one of "
@@ -551,10 +551,12 @@ def plain_path(path: str | os.PathLike[str], *, folder: bool = False) -> Path:
     what = "file or folder" if folder else "file"
     if not meant.strip() or "\0" in meant:
         raise ValueError(f"path={given!r} is empty or has a null character. Name a {what}.")
-    if meant.startswith("~") or re.search(r"\$\w|\$\{", meant):
+    if meant.startswith("~") or re.search(r"\$\w|\$\{|^%\w+%", meant):
         raise ValueError(
             f"path={given!r} names a user or a variable that is not known here. Write the path out."
         )
+    if re.match(r"\w{2,}:/", meant) or meant != meant.strip():
+        raise ValueError(f"path={given!r} is an address, or ends in a space. Name a {what} here.")
     if not folder and (os.path.isdir(meant) or os.path.basename(meant) in ("", ".", "..")):
         raise ValueError(f"path={given!r} is a folder. Name a file.")
     return Path(meant)

@@ -281,6 +281,10 @@ def as_date(value: Any) -> date:
     return date(value.year, value.month, value.day)
 
 
+# How Python writes the time of a date without one.
+_MIDNIGHT = " 00:00:00"
+
+
 class Places:
     """Places in a public list, of True if written true or 1, and of 2 if written 2.0."""
 
@@ -313,12 +317,14 @@ class Places:
         if value in self._places or is_missing(value):
             return self._places.get(value, math.nan)
         is_whole = isinstance(value, float | Decimal) and value == value // 1
-        return self._places.get(composed(str(int(value) if is_whole else value)), -1)
+        text = composed(str(int(value) if is_whole else value))
+        return self._places.get(text.removesuffix(_MIDNIGHT), -1)
 
 
 def _spellings(value: Any) -> set[Any]:
     if isinstance(value, str):
-        return {composed(value), *([f"{value}.0"] * value.isdecimal())}
+        other = f"{value}.0" if value.isdecimal() else composed(value).removesuffix(_MIDNIGHT)
+        return {composed(value), value.title() if value in ("true", "false") else other}
     whole = str(int(value))
     truth = str(bool(value)) if value in (0, 1) else whole
     return {whole, f"{whole}.0", truth, truth.lower(), truth.upper()}
@@ -326,6 +332,7 @@ def _spellings(value: Any) -> set[Any]:
 
 def validated(check: Callable[[], Any], X: Any) -> Any:
     """Return the result of scikit-learn's check of rows; no error quotes a value."""
+    check_rows(X)
     try:
         return check()
     except (TypeError, ValueError, OverflowError) as error:

@@ -120,7 +120,7 @@ class IterableSource(LocalSource):
                 "Blocks of (X, y) must come from an object that can be iterated over again, got "
                 f"{type(iterable).__name__}. Wrap a generator in a class with an __iter__ method."
             )
-        self._iterable = iterable
+        self._iterable, self._names = iterable, []
         rows, labels, bounds = [], [], []
         for block, (X, y) in enumerate(read_ahead(self._first_pass(bounds))):
             if X.ndim != 2 or y.shape != X.shape[:1] or X.shape[1] < 1:
@@ -150,6 +150,10 @@ class IterableSource(LocalSource):
 
     def _encoded(self, rows: Any, labels: Any) -> tuple[Any, np.ndarray]:
         # Copies: a user who fills one array again and again must not change rows being summed.
+        names = [*getattr(rows, "column_names", getattr(rows, "columns", ()))]
+        self._names = self._names or names
+        if names not in ([], self._names):
+            raise ValueError("the columns have other names or another order than in the first.")
         encoded, labels = super()._encoded(rows, labels)
         return encoded.copy(), labels.copy()
 

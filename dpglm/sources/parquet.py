@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.exceptions import require
-from dpglm.schema import Schema, TextColumn
+from dpglm.schema import Schema, TextColumn, load_schema
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import check_names, composed, read_columns, with_max_row_norm
 from dpglm.sources.base import LocalSource, rows_of_a_block
@@ -53,13 +53,14 @@ class ParquetSource(LocalSource):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        schema: Schema,
+        schema: Schema | str | os.PathLike[str],
         *,
         block_rows: int | None = None,
         sparse_output: bool = False,
         cache: bool | str | os.PathLike[str] | None = None,
     ) -> None:
         self.cache = cache
+        schema = schema if isinstance(schema, Schema) else load_schema(schema)
         self._schema, self._encoder = schema, schema.transformer(sparse_output)
         self._columns = [*schema.feature_names, schema.target.name]
         self.n_features = schema.n_encoded

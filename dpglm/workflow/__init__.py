@@ -7,13 +7,7 @@ from dpglm.workflow.search import PrivateSearchCV
 from dpglm.workflow.splits import PrivateKFold, private_train_test_split
 
 __all__ = [
-    "PrivateCalibratedClassifier",
-    "PrivateKFold",
-    "PrivateSearchCV",
-    "PrivateThresholdClassifier",
-    "check_pipeline",
-    "make_private_scorer",
-    "private_scores",
-    "private_train_test_split",
-    "total_privacy",
+    "PrivateCalibratedClassifier", "PrivateKFold", "PrivateSearchCV",
+    "PrivateThresholdClassifier", "check_pipeline", "make_private_scorer", "private_scores",
+    "private_train_test_split", "total_privacy",
 ]  # fmt: skip

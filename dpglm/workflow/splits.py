@@ -13,6 +13,7 @@ from sklearn import utils
 from sklearn.model_selection import BaseCrossValidator
 
 from dpglm.checks import check_choice, check_number, check_whole
+from dpglm.exceptions import KnownArguments, advising
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.schema.values import check_sparse, composed
 
@@ -20,6 +21,7 @@ from dpglm.schema.values import check_sparse, composed
 _PLACES = 2**48
 
 
+@advising
 def private_train_test_split(
     *arrays: Any,
     test_size: float = 0.25,
@@ -92,7 +94,7 @@ def private_train_test_split(
 
 
 @dataclass(eq=False, repr=False)
-class PrivateKFold(BaseCrossValidator):
+class PrivateKFold(KnownArguments, BaseCrossValidator):
     """Folds of which one record changes one: what k fits on them cost is the sum of their ledgers.
 
     Under ``"add_or_remove_one"`` pass identifiers as `groups` to ``split``: the `ids` of
