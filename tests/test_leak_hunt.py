@@ -22,6 +22,7 @@ from tapes import on_tape
 from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.audit.recorder import ReleaseRecorder
 from dpglm.datasets import make_census
+from dpglm.privacy import odometer
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
 from dpglm.schema import load_schema
 
@@ -187,6 +188,7 @@ def assert_alike(found, expected, name):
 
 def hunt(name, storage, n_classes=2, only=None, fail_at=0, tape=Zeros):
     model = clone(ESTIMATORS[name]).set_params(classes=list(range(n_classes)))
+    odometer._said_once.set()  # the warning of exact scores comes once a process, whatever the data
     expected = None
     for data_set, X, y in data_sets():
         if n_classes == 3:
