@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from scipy import sparse
+from sklearn import config_context
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from strategies import BASELINES
@@ -33,6 +34,7 @@ from dpglm import (
     DPLinearSVM,
     DPLogisticRegression,
     PrivacyCalculator,
+    PrivacyOdometer,
     PublicBoundsScaler,
     make_census,
     private_train_test_split,
@@ -415,6 +417,14 @@ def test_dayone_categories_in_text_are_found_in_columns_of_another_type(kind):
     assert np.array_equal(schema.transformer().transform(pd.DataFrame({"c": values})), np.eye(2))
 
 
+def test_dayone_rows_that_are_not_finite_have_no_class_whatever_is_assumed():
+    rows = np.where(X > 1, np.nan, X)
+    with config_context(assume_finite=True):
+        for ask in (USED.predict, USED.predict_proba, PublicBoundsScaler(-1, 1).fit_transform):
+            refused("contains NaN", ask, rows)
+        refused("contains NaN", RELEASES["scores"], USED, rows, Y)
+
+
 def test_dayone_frames_in_blocks_have_the_columns_of_the_first():
     first, other = (pd.DataFrame(X, columns=list(names)) for names in ("abc", "bac"))
     for make in (lambda f: f, pl.from_pandas, pa.Table.from_pandas):
@@ -423,15 +433,17 @@ def test_dayone_frames_in_blocks_have_the_columns_of_the_first():
 
 
 @pytest.mark.parametrize(
-    ("split", "names"),
+    ("door", "names"),
     [
         (private_train_test_split, ["random_state", "stratify", "shuffle", "train_size", "tests"]),
         (PrivateKFold, ["random_state", "shuffle", "folds"]),
+        (PrivacyOdometer, ["budget", "limit"]),
+        (PublicBoundsScaler, ["feature_range", "clip", "copy"]),
     ],
 )
-def test_dayone_a_split_says_what_it_has_instead_of_what_others_have(split, names):
+def test_dayone_a_name_says_what_it_has_instead_of_what_others_have(door, names):
     for name in names:
-        refused(f"Invalid parameter '{name}' for {split.__name__}: ", split, **{name: 1})
+        refused(f"Invalid parameter '{name}' for {door.__name__}: ", door, **{name: 1})
 
 
 def planned(preconditioner, **of):

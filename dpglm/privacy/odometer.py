@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.checks import check_number
-from dpglm.exceptions import BudgetExceededError, PrivacyWarning
+from dpglm.exceptions import BudgetExceededError, KnownArguments, PrivacyWarning
 from dpglm.privacy.composition import composed_epsilon
 from dpglm.privacy.events import (
     FilterEvent,
@@ -88,7 +88,7 @@ class OdometerRecord:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-class PrivacyOdometer(Printed):
+class PrivacyOdometer(KnownArguments, Printed):
     """Record what every fit costs, and refuse to go beyond a limit.
 
     In a ``with`` block every fit of this package, in the processes that it starts as well, first

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.checks import check_rows, check_unmasked
+from dpglm.exceptions import KnownArguments
 from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_max_row_norm
 
@@ -149,7 +150,7 @@ def blocks_of(
 
 
 @dataclass(eq=False, repr=False)
-class PublicBoundsScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class PublicBoundsScaler(KnownArguments, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Map public bounds to [0, 1] and clip what lies outside.
 
     Unlike scikit-learn's ``MinMaxScaler`` it never reads the range of the rows.

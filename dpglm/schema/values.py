@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import narwhals as nw
 import numpy as np
 from scipy import sparse
+from sklearn import config_context
 
 from dpglm.checks import check_rows, is_missing
 from dpglm.exceptions import ADVICE_ON_MISSING_VALUES, require
@@ -281,10 +282,6 @@ def as_date(value: Any) -> date:
     return date(value.year, value.month, value.day)
 
 
-# How Python writes the time of a date without one.
-_MIDNIGHT = " 00:00:00"
-
-
 class Places:
     """Places in a public list, of True if written true or 1, and of 2 if written 2.0."""
 
@@ -318,12 +315,12 @@ class Places:
             return self._places.get(value, math.nan)
         is_whole = isinstance(value, float | Decimal) and value == value // 1
         text = composed(str(int(value) if is_whole else value))
-        return self._places.get(text.removesuffix(_MIDNIGHT), -1)
+        return self._places.get(text.removesuffix(" 00:00:00"), -1)
 
 
 def _spellings(value: Any) -> set[Any]:
     if isinstance(value, str):
-        other = f"{value}.0" if value.isdecimal() else composed(value).removesuffix(_MIDNIGHT)
+        other = f"{value}.0" if value.isdecimal() else composed(value).removesuffix(" 00:00:00")
         return {composed(value), value.title() if value in ("true", "false") else other}
     whole = str(int(value))
     truth = str(bool(value)) if value in (0, 1) else whole
@@ -334,7 +331,9 @@ def validated(check: Callable[[], Any], X: Any) -> Any:
     """Return the result of scikit-learn's check of rows; no error quotes a value."""
     check_rows(X)
     try:
-        return check()
+        # Rows that are not finite have no class, whatever scikit-learn is told to assume.
+        with config_context(assume_finite=False):
+            return check()
     except (TypeError, ValueError, OverflowError) as error:
         failed = error
     # Here no other error is being handled, which this one would keep.
