@@ -48,6 +48,6 @@ def __getattr__(name: str) -> Any:
         faces = (import_module(f"dpglm.{face}") for face in _SUBMODULES)
         instead = next((f"{face.__name__}.{name}" for face in faces if name in face.__all__), "")
     if instead:
-        # Of an AttributeError, ``from dpglm import ...`` would not show the text.
+        # ``from dpglm import ...`` does not show the text of an AttributeError.
         raise ImportError(f"dpglm has no {name!r}: use {instead}.")
     raise AttributeError(f"module 'dpglm' has no attribute {name!r}")

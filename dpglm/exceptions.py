@@ -112,7 +112,7 @@ class KnownParameters(KnownArguments):
         Parameters
         ----------
         **params
-            Those of nested objects as ``<name>__<parameter>``.
+            Parameters of nested objects are named ``<name>__<parameter>``.
 
         Returns
         -------

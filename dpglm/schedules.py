@@ -335,7 +335,7 @@ class InverseTimeDecay(Schedule):
     Parameters
     ----------
     alpha : float, optional
-        Strong convexity. By default the L2 penalty; without one, and after a preconditioner, a
+        Strong convexity. By default the L2 penalty. Without one, and after a preconditioner, a
         tenth of the smoothness of the loss (of ``max_row_norm`` or, unknown, numbers in [-1, 1]).
     numerator, offset : float, default=2.0 and 1.0
         By default for t-weighted averaging (Lacoste-Julien et al. 2012); 1 and 0 for uniform.

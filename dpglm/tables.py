@@ -1,4 +1,4 @@
-"""What results print: blocks of text and tables of strings, as text and as HTML."""
+"""Blocks of text and tables that results print, as text and as HTML."""
 
 import re
 import textwrap
@@ -11,7 +11,7 @@ from typing import Any
 # or another result.
 Content = Any
 _WIDTH = 80
-# What begins like a number, or is empty.
+# Strings that begin like a number, and empty ones.
 _NUMBER = re.compile(r"[-+>.]* ?\d|nan|inf|$")
 # In the font and the ink of the notebook, light or dark.
 _STYLE = """<style>

@@ -287,8 +287,8 @@ class WeightedClassifier(PrivateLinearClassifier):
             number of records.
         UtilityWarning
             If the budget is too small for the columns and a preconditioner's release shows hardly
-            any; with an intercept, if it shows only one, or large numbers that differ by little, as
-            years. The warning depends on the release alone. Before, of 65,536 coefficients or more.
+            any. With an intercept, if the release shows large numbers that differ by little. The
+            warning depends on the release alone. Before, of 65,536 coefficients or more.
 
         Examples
         --------

@@ -317,7 +317,7 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
 def _without_noise(
     moment: np.ndarray, edge: float, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the curvature for steps, the likely one, which directions are seen, and directions.
+    """Return the curvature for steps, the likely one, which directions are visible, and directions.
 
     Directions are the eigenvectors of the moment, shared by both curvatures, and those with values
     above ``least``, `_SEEN` edges, are seen. Other values are raised to ``least`` for steps, and to

@@ -479,8 +479,8 @@ class InferenceResults:
     def shape_function(self, column: str) -> tuple[np.ndarray, Estimates]:
         """Return values of a column, and what each adds to the log-odds, with intervals.
 
-        Compared with the baseline of the summary: the curve at its lower bound (special values are
-        no part of it), the lowest ordinal, the reference category.
+        The values are relative to the baseline of the summary: the term at its lower bound, the
+        lowest ordinal, the reference category. Special values are no part of a baseline.
 
         Returns
         -------

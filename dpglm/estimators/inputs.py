@@ -245,7 +245,7 @@ def _options_of_rows(estimator: Any, X: Any, sample_weight: Any, groups: Any) ->
     if sample_weight is not None:
         limits = {"above": 0, "at_most": LARGEST_WEIGHT}
         largest = check_number("max_weight", estimator.max_weight, **limits)
-        # Those above the bound count as 1.
+        # Weights above the bound count as 1.
         options["row_weights"] = checked_weights(sample_weight, X) / largest
     if groups is not None:
         options["groups"] = group_numbers(groups, X)
@@ -277,7 +277,7 @@ def _of_each_row(name: str, values: Any, X: Any) -> np.ndarray:
 def group_numbers(groups: Any, X: Any) -> np.ndarray:
     """Return the group of each row of X, as numbers from 0 (n_rows,)."""
     check_labels("groups", groups, "each row needs a person")
-    # Of a list with large numbers and one below zero, numpy would make floats.
+    # numpy would make floats of a list with large numbers and one below zero.
     groups = groups if hasattr(groups, "__array__") else np.asarray(groups, dtype=object)
     groups = _of_each_row("groups", groups, X)
     if groups.dtype.kind not in "OU":

@@ -51,7 +51,7 @@ _WHITENED_UNITS = (
     "; clip and noise are in units of the square root of the effective dimension, which the second "
     "moment will show; clip and step are shown for the largest dimension"
 )
-# Of the logistic loss, at a score of zero.
+# Slope of the logistic loss, at a score of zero.
 LOGISTIC_SLOPE = 0.5
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
 _LARGEST_SAMPLED = 1e12
@@ -136,7 +136,7 @@ class Plan(Printed):
 
     @property
     def warning_message(self) -> str:
-        """What public numbers say against a fit: a budget too small, or very many columns."""
+        """A warning from public numbers: a budget too small, or very many columns."""
         return self._too_small or self._too_wide
 
     @property
@@ -155,7 +155,7 @@ class Plan(Printed):
         )
 
     def warn(self, stacklevel: int) -> None:
-        """Warn of what public numbers say against a fit, before anything is charged."""
+        """Issue the warnings that follow from public numbers, before anything is charged."""
         n_samples = self.metadata.n_samples
         warn_of_guarantee(self.ledger.seeded, self.budget, n_samples, stacklevel + 1)
         if self._too_wide:
@@ -186,7 +186,7 @@ class Plan(Printed):
 
     @property
     def statement(self) -> str:
-        """What is released at which cost, in a sentence."""
+        """The releases and their cost, in a sentence."""
         return f"{self._releases}: {self.ledger.statement} {self.warning_message}".rstrip()
 
     def __repr__(self) -> str:
@@ -247,7 +247,7 @@ class Plan(Printed):
 
     @property
     def noise_per_multiplier(self) -> float:
-        """Norm of the noise on the mean gradient over the clip, for a noise multiplier of 1."""
+        """Relative norm of the noise on the mean gradient, for a noise multiplier of 1."""
         size = self.metadata.expected_batch_size
         return math.sqrt(self.metadata.n_released) * self.budget.sensitivity(1.0) / size
 
@@ -262,7 +262,7 @@ def _cost(epsilon: float) -> str:
 
 
 def of_clip(value: float) -> str:
-    """Return the size of noise on a mean gradient, next to the clip."""
+    """Return the size of noise on a mean gradient, relative to the clipping norm."""
     return f"{percent(value)} of the clip" if value < 10 else f"{value:.3g} times the clip"
 
 
@@ -445,8 +445,8 @@ class PrivacyPlan(Plan):
         With its clipping norm of rows.
     batches : {"poisson", "without_replacement"}, default="poisson"
     expected_columns : tuple of int, optional
-        About how many columns are not rare, intercept included, and how many the budget carries
-        intervals of: the parameters of about so many will be shown.
+        The number of columns that are probably not rare, intercept included, and the number for
+        which the budget carries intervals.
 
     Examples
     --------
@@ -479,7 +479,7 @@ class PrivacyPlan(Plan):
         """A warning if budget or batches are too small for the columns, or an empty string."""
         if self.sampling_rate == 1 or not self.noise_multiplier.any():
             return super()._too_small
-        # What all records would need for as much noise.
+        # The mu that all records would need for as much noise.
         mu = math.sqrt(np.sum(self.noise_multiplier**-2.0)) / self.budget.sensitivity(1.0)
         size, d = self.metadata.expected_batch_size, self.metadata.n_features
         if not budget_too_small(size * mu, d):

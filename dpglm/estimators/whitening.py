@@ -257,8 +257,8 @@ class DiagonalPreconditioner(Preconditioner):
     Releases the sums of the squares a_j of the columns, in their units. With an intercept, a_j and
     the noise's standard deviation s are first divided by the part of the intercept's mean square
     that clipping has left. Then ``P_jj = (max(a_j, 0) / n + damping s / n + k_j)^(-1/2)``. Here k_j
-    is 0 for the intercept, else the penalty ``alpha``, in the unit of the column, over the smaller
-    of 1 and the curvature of the loss. So the penalty is no steeper than the loss in any direction.
+    is 0 for the intercept. Else it is the penalty ``alpha``, in the unit of the column, over the
+    smaller of 1 and the curvature. So the penalty is no steeper than the loss in any direction.
 
     The effective dimension is the sum of ``r_j = a_j / (|a_j| + damping s + n k_j)`` over the
     columns whose a_j is positive. Let b be the sum over all columns plus ``2 sqrt(sum_j r_j^2)``.

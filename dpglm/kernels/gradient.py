@@ -306,8 +306,8 @@ def _squares(data, start, stride, width, scales, centre, ahead):
 def _tile(data, start, stride, step, first, n, others, panel, tile):
     """Add the products of eight rows and eight columns to eight vectors, all `tile` at first.
 
-    The numbers of a row, from number `first` to `n`, are `step` apart. Those of the columns begin
-    at `panel`, eight after eight.
+    The numbers of a row, from number `first` to `n`, are `step` apart. The numbers of the columns
+    begin at `panel`, eight after eight.
     """
     s0, s1, s2, s3, s4, s5, s6, s7 = _starts(start, stride)
     p0 = p1 = p2 = p3 = p4 = p5 = p6 = p7 = tile

@@ -91,8 +91,8 @@ class OdometerRecord:
 class PrivacyOdometer(KnownArguments, Printed):
     """Record what every fit costs, and refuse to go beyond a limit.
 
-    In a ``with`` block every fit of this package, in the processes that it starts as well, first
-    writes the cost of its whole plan to the file. The file never has less than was released.
+    In a ``with`` block every fit first writes the cost of its whole plan to the file. So do fits
+    in processes that the block starts. The file never has less than was released.
 
     Parameters
     ----------
@@ -112,8 +112,8 @@ class PrivacyOdometer(KnownArguments, Printed):
     Raises
     ------
     ValueError
-        If a parameter is out of range, differs from that of the file, or is a new limit below what
-        is used; if the file is damaged, of another program or of a later release.
+        If a parameter is out of range, differs from that of the file, or is a new limit below the
+        used part. If the file is damaged, of another program or of a later release.
     OSError
         If the file cannot be read or written, or was deleted or replaced since a block began.
 
@@ -250,7 +250,7 @@ class PrivacyOdometer(KnownArguments, Printed):
         Notes
         -----
         The part of a record must not depend on other records, and its neighbour must be in the same
-        part: use a hash of its id, or its position where the number of records is public. Fits in
+        part. Use a hash of its id, or its position where the number of records is public. Fits in
         other threads and processes of a block are charged to all records, which is never too
         little.
         """
@@ -329,7 +329,7 @@ class PrivacyOdometer(KnownArguments, Printed):
 
     @property
     def statement(self) -> str:
-        """What was used of the limit, in a sentence."""
+        """The used part of the limit, in a sentence."""
         total = self._total()
         if not total.entries:
             return f"Nothing is recorded in {self.path}."

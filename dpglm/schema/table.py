@@ -221,7 +221,7 @@ class Schema(Printed):
     def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
         """Return a schema to be filled in, from the names and dtypes of a table alone.
 
-        Of lists and objects the types of values are read. A dtype may follow from values: compare
+        The types of values in lists and objects are read. A dtype may follow from values: compare
         kinds with the data dictionary before you publish a draft. Replace each ``"FILL IN"`` in the
         text of :meth:`to_json` or :meth:`to_yaml`, whose comments list the choices.
 

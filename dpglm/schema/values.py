@@ -130,7 +130,7 @@ def _read(values: Any, name: str) -> Raw:
     if series is not None:
         return _from_series(series, name)
     if np.ma.isMaskedArray(values):
-        # What is masked becomes None; of nanoseconds tolist would return numbers.
+        # Masked values become None; tolist would return numbers for nanoseconds.
         values = values.astype("M8[us]") if values.dtype.kind == "M" else values
         return distinct(values.tolist(), name)
     # From a list with one string, numpy would make strings of all values.

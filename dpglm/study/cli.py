@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.set_defaults(run=run, parser=command)
         _add_options(command, options)
     for stream in (sys.stdout, sys.stderr):
-        # What one command prints the next one reads, whatever the console writes.
+        # The next command reads the output, whatever the console writes.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8")
     arguments = parser.parse_args(argv)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.parser.error(f"these numbers are too extreme to be accounted for ({problem})")
     except (ValueError, OSError, ImportError) as problem:
         notes = getattr(problem, "__notes__", [])
-        # Of what was spent after it; before it, what it is about.
+        # A cost stands behind the message, its subject before it.
         if hasattr(problem, "privacy_ledger"):
             arguments.parser.error(" ".join([str(problem), *notes]))
         arguments.parser.error(": ".join([*notes, str(problem)]))
@@ -226,7 +226,7 @@ def _figure(text: str) -> Path:
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Say of an error in this block what it is about."""
+    """Add the subject of an error in this block to its notes."""
     try:
         yield
     except Exception as problem:

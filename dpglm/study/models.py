@@ -63,7 +63,7 @@ def fit_csv(
     """Fit a table by its schema, and return the model as a document of released plain values.
 
     The parameters are those of the estimator; labels are those of the schema. The column `groups`
-    says whose row each is, and is no feature.
+    names the privacy unit of each row, and is no feature.
     """
     columns = schema.columns
     columns = tuple(c for c in columns if c.name != as_listed(groups, schema.feature_names))

@@ -110,7 +110,7 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     ax : matplotlib Axes or array of Axes, optional
         One per panel, row by row; by default a new figure.
     **options
-        Those in the table below.
+        The options of the table below.
 
     Returns
     -------

@@ -79,8 +79,8 @@ class PrivacyReport:
 
     Notes
     -----
-    It follows the pyramid of NIST SP 800-226 (2025). Of an odometer with a limit that holds for
-    adaptive settings it states the limit.
+    It follows the pyramid of NIST SP 800-226 (2025). It states the limit of an odometer whose
+    limit holds for adaptive settings.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class PrivacyReport:
                     f"{source!r:.80} has no ledger; give a fitted estimator of this package, its "
                     "privacy_, or a PrivacyOdometer."
                 )
-            # A step before the last may have paid too, or read other people's rows.
+            # A step before the last may have costs too, or read other records.
             self.ledger = total_privacy(source)
             self.name, self.released = type(model).__name__, [self.ledger]
             self.parameters = public_parameters(model)
@@ -141,8 +141,8 @@ class PrivacyReport:
         Parameters
         ----------
         *paths : path-like
-            Of `PrivacyLedger.to_dict`, as JSON, alone or as the ``ledger`` of an object such as a
-            model of ``dpglm fit``; at most one of a `PrivacyOdometer`.
+            `PrivacyLedger.to_dict` as JSON, alone or as the ``ledger`` of an object such as a
+            model of ``dpglm fit``; at most one file of a `PrivacyOdometer`.
 
         Raises
         ------

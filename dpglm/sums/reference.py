@@ -94,8 +94,8 @@ def sums_by_class(
 ) -> np.ndarray:
     """Sum the weights of rows, up to 1, by class (n_classes,); `target` is a sign or a class.
 
-    A row of a group of k counts a k-th of its weight: a record adds numbers of 0 or more, whose sum
-    is at most 1. They are rounded down to multiples of 2^-20, so that sums have no rounding errors.
+    A row of a group of k counts a k-th of its weight. So a record adds numbers of 0 or more, whose
+    sum is at most 1. Rounded down to multiples of 2^-20, sums of them have no rounding errors.
     """
     shares = np.minimum(weights, 1.0) / (1 if groups is None else np.bincount(groups)[groups])
     steps = np.floor(shares * 2.0**20)

@@ -48,8 +48,8 @@ _EXACT = 1e-3
 _GROUPS = 10
 Z = float(ndtri(0.975))
 
-# The purpose of each statistic in a ledger, and its weight: roughly the change of a score, times
-# the number of records, by noise as large as the sensitivity.
+# The purpose of each statistic in a ledger, and its weight. A weight is roughly the change of a
+# score, times the number of records, by noise as large as the sensitivity.
 STATISTICS = {
     "records": ("number of records", 1.0),
     "right": ("number of right predictions", 0.5),
@@ -140,7 +140,7 @@ class ScoreVault(Vault):
 
         "table" is ``L h`` for each of two classes, h the counts by bin (`prefix_root`). A record in
         bin j moves it by column j of L, whose norm is at most that of the first. A replaced record
-        moves it by two columns; none has elements below zero, so the norm of their difference is at
+        moves it by two columns. None has elements below zero: the norm of their difference is at
         most sqrt(2) times as large.
         """
         bound, relation = self._sums.loss_bound, self._budget.neighboring_relation

@@ -123,8 +123,8 @@ class PrivateScores(Printed):
     """Scores of a fitted classifier that may be published; made by `private_scores`.
 
     Scores that were not asked for are None. Rows of ``confusion_matrix`` are labels, by
-    ``classes``; curves and threshold are of ``pos_label``. At ``threshold`` the sum of both rates
-    of error is least. ``privacy_`` is the cost of all scores together.
+    ``classes``; ROC curve and threshold are of ``pos_label``. At ``threshold`` the sum of both
+    rates of error is least. ``privacy_`` is the cost of all scores together.
     """
 
     classes: np.ndarray
@@ -281,7 +281,7 @@ def private_scores(
 
 
 def _warn_of_noise(found: dict[str, Any]) -> None:
-    """Warn of scores whose noise is as large as what they are of; by what was released."""
+    """Issue a warning of scores whose noise is as large as their counts, by released values."""
     hidden = []
     for name, score in found.items():
         if name == "confusion_matrix":

@@ -60,7 +60,7 @@ class SearchVault(ChoosingVault):
     def choose_model(self, models: Sequence[Any], epsilon: float) -> int:
         """Release the index of a model that predicts many labels, by the exponential mechanism.
 
-        A record adds 0 or 1 to each count: it moves one more than another by 1 at most, or by 2 if
+        A record adds 0 or 1 to each count. It moves one more than another by 1 at most, or by 2 if
         it is replaced. Counts are exact in floating point and need no slack.
         """
         choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
@@ -117,8 +117,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        One of this package that spends by a Gaussian trade-off (no mini-batches, no ``"zcdp"``, no
-        `PrivGene`), or a `Pipeline` that ends with one and changes each row separately.
+        One of this package with a Gaussian trade-off (no mini-batches, ``"zcdp"`` or `PrivGene`).
+        Or a `Pipeline` that ends with one and changes each row separately.
     param_grid : dict, list of dict or ParameterSampler
         As in `GridSearchCV`, listed without looking at the data. More settings get less each.
     classes : array-like of shape (n_classes,), default=None

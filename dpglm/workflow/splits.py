@@ -112,7 +112,7 @@ class PrivateKFold(KnownArguments, BaseCrossValidator):
     Notes
     -----
     Under ``"add_or_remove_one"`` fit with ``n_samples_estimate`` times ``1 - 1 / n_splits``. With
-    metadata routing on, say ``model.set_fit_request(groups=False)``, or ``True`` for persons.
+    metadata routing on, say ``model.set_fit_request(groups=False)``, or ``True`` with groups.
 
     Examples
     --------
