@@ -6,13 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import sparse
+from scipy import linalg, sparse
 from scipy.special import expit
 from sklearn.base import clone
+from tapes import record
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.calculator import ExpectedStandardErrors, expected_errors
 from dpglm.losses import Logistic
+from dpglm.privacy.vault import triangle
 from dpglm.schema import (
     BooleanColumn,
     CategoricalColumn,
@@ -154,6 +156,95 @@ def test_curvature_of_weighed_rows_is_that_of_plain_numpy(storage):
         expected = rows.T @ (clipped[:, np.newaxis] * rows)
         assert_allclose(objective.second_moment(max_row_norm, False, coef), expected, rtol=1e-10)
     assert_allclose(objective.gradient_sum(coef, 2.0), rows.T @ (weights * (p - y)), rtol=1e-8)
+
+
+def normal_curvature(v, mean_row, moment):
+    """The mean of p (1 - p) z z' of normal rows z, by quadrature along v."""
+    covariance = moment - np.outer(mean_row, mean_row)
+    spread = math.sqrt(v @ covariance @ v)
+    along = covariance @ v / spread
+    nodes, masses = np.polynomial.hermite_e.hermegauss(80)
+    p = expit(mean_row @ v + spread * nodes)
+    masses = masses / masses.sum() * p * (1 - p)
+    means = mean_row + np.outer(nodes, along)
+    others = masses.sum() * (covariance - np.outer(along, along))
+    return others + means.T @ (masses[:, np.newaxis] * means)
+
+
+@pytest.mark.parametrize(
+    "relation, width", [("zero_out", None), ("replace_one", None), ("zero_out", 0.005)]
+)
+def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
+    """And what was released is of rows that are weighed, and not clipped."""
+    X, y = drawn(2000)
+    if width is not None:
+        # A direction that is hardly seen: steps are safe there, the estimate by what is seen.
+        X[:, 2] = X[:, 1] + width * X[:, 2]
+        X = np.column_stack([X, np.random.default_rng(1).normal(size=(2000, 8))])
+    X[:100] *= 8.0
+    d = X.shape[1] + 1
+    with record() as recorded:
+        model = fitted(X, y, 300.0, neighboring_relation=relation)
+    found, releases = model.trace_.debiased, recorded.releases[-12:]
+    approach, curvature, gradients = releases[:3], releases[3], releases[4:]
+    assert_allclose(approach[0].event.noise_multiplier, 2 * gradients[0].event.noise_multiplier)
+    one = gradients[0].sensitivity / (2.0 if relation == "replace_one" else 1.0)
+    rows = np.column_stack([X, np.ones(len(X))]) @ found.basis
+    weights = np.minimum(1.0, one**2 / np.square(rows).sum(axis=1))
+    assert 10 < np.sum(weights < 1) < 1000 and not found.left_out.any()
+    assert np.sum(~found.seen) == (width is not None)
+    at, steps = np.linalg.solve(found.basis, model.trace_.coef), []
+    for gradient in approach:
+        exact = rows.T @ (weights * (expit(rows @ at) - y))
+        assert_allclose(gradient.exact, exact, rtol=1e-6, atol=1e-6)
+        at = at - gradient.answer / (0.25 * len(X))
+    p = expit(rows @ at)
+    where, lengths = triangle(d)
+    exact = rows.T @ ((weights * p * (1 - p))[:, np.newaxis] * rows)
+    assert_allclose(curvature.exact, exact[where] * lengths, rtol=1e-6, atol=1e-6)
+    noisy = np.zeros((d, d))
+    noisy[where] = noisy.T[where] = curvature.answer / lengths
+    # By how much the inverse of a noisy matrix is too large on average.
+    std = curvature.event.noise_multiplier * curvature.sensitivity
+    values, vectors = np.linalg.eigh(noisy)
+    edge = std * math.sqrt(2 * d)
+    raised = np.maximum(values, 2 * edge)
+    raised += std**2 / 2 * (np.sum(1 / raised) + 1 / raised)
+    likely = np.where(values > 2 * edge, raised, np.maximum(values, edge / 2))
+    safe, likely = ((vectors * one) @ vectors.T for one in (raised, likely))
+    noise = gradients[0].event.noise_multiplier * gradients[0].sensitivity
+    white, start, seen = model.trace_.whitening, at, vectors[:, values > 2 * edge]
+    moment = white.moment / white.moment[-1, -1]
+    mean_row = found.basis.T @ (moment[:, -1] / white.scales)
+    white_noise = white.noise_std / len(X) / white.moment[-1, -1]
+    unscaled = (found.basis.T / white.scales).T
+    sizes, axes = np.linalg.eigh(moment)
+    clear = np.where(sizes > white_noise * math.sqrt(2 * d), sizes, 0.0)
+    law = mean_row, unscaled.T @ (axes * clear) @ axes.T @ unscaled
+
+    def moved(curvature, least, v):
+        """The curvature at v, from that at the start, if whitened rows are normal."""
+        move = seen @ (seen.T @ (v - start))
+        by_chance = 2 * seen.shape[1] * (2 * noise / (0.25 * len(X))) ** 2
+        end = v - min(1.0, by_chance / (move @ move) if move.any() else 1.0) * move
+        # Without a floor there is no inverse where columns are collinear.
+        there = [normal_curvature(one, *law) + 1e-7 * np.eye(d) for one in (end, start)]
+        roots = [linalg.sqrtm(one) for one in there]
+        change = roots[0] @ np.linalg.inv(roots[1])
+        low, turned = np.linalg.eigh(change @ curvature @ change.T)
+        return (turned * np.maximum(low, least * edge)) @ turned.T
+
+    for gradient in gradients:
+        exact = rows.T @ (weights * (expit(rows @ at) - y))
+        assert_allclose(gradient.exact, exact, rtol=1e-3, atol=1e-3)
+        steps.append((at, gradient.answer))
+        at = at - np.linalg.solve(moved(safe, 2.0, at), gradient.answer)
+    ends = [v - np.linalg.solve(moved(likely, 0.5, v), g) for v, g in steps[-6:]]
+    estimate = np.mean(ends, axis=0)
+    assert_allclose(found.curvature, moved(likely, 0.5, estimate), rtol=1e-3, atol=0.1)
+    assert_allclose(found.inverse @ found.curvature, np.eye(d), atol=1e-9)
+    assert_allclose(found.coef, found.basis @ estimate, rtol=1e-4)
+    assert_allclose(found.noise_std, noise / math.sqrt(6), rtol=1e-6)
 
 
 def test_errors_of_a_rare_category_are_those_at_the_truth_and_not_where_the_clip_leads():
