@@ -23,8 +23,9 @@ from dpglm import DPLogisticRegression, seeded_noise
 from dpglm.audit.recorder import ReleaseRecorder
 from dpglm.datasets import make_census
 from dpglm.privacy import odometer
-from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
+from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, GaussianSum
 from dpglm.schema import load_schema
+from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -298,3 +299,83 @@ def test_a_failing_release_tells_nothing_but_its_number(name):
         left = hunt(name, "rows", 3, only=WORST, fail_at=fail_at)
         assert left["error"][:2] == (ReleaseError, "the disk is on fire")
         assert not [n for n in left["attributes"] if n.endswith("_") and n[0] != "_"]
+
+
+LEAKS = {}
+
+
+def planted(owner, name):
+    """Put a function in the place of a method, which is its first argument."""
+
+    def register(leak):
+        original = getattr(owner, name)
+        LEAKS[leak.__name__] = owner, name, lambda *args, **named: leak(original, *args, **named)
+        return leak
+
+    return register
+
+
+@planted(Objective, "gradient_sum")
+def warn_of_null_rows(gradient_sum, objective, coef, clip, rows=None):
+    if not objective._signed[:N_ROWS].all():
+        warnings.warn("some records contribute nothing", stacklevel=2)
+    return gradient_sum(objective, coef, clip, rows)
+
+
+@planted(Objective, "gradient_sum")
+def log_the_exact_norm(gradient_sum, objective, coef, clip, rows=None):
+    total = gradient_sum(objective, coef, clip, rows)
+    logging.getLogger("dpglm").debug("norm %g", np.linalg.norm(total))
+    return total
+
+
+@planted(Objective, "rounding_slack")
+def scale_the_noise_by_the_data(rounding_slack, objective, n_samples):
+    largest = abs(objective.gradient_sum(np.zeros(4), 1.0)).max()
+    return rounding_slack(objective, n_samples) + 1e-9 * largest
+
+
+@planted(GaussianSum, "release")
+def draw_more_entropy_for_large_sums(release, mechanism, value, rng):
+    rng.words(1 + (np.abs(value).max() > 1))
+    return release(mechanism, value, rng)
+
+
+@planted(GaussianSum, "release")
+def refuse_large_sums(release, mechanism, value, rng):
+    if np.abs(value).max() > 4:
+        raise OverflowError("the sum is large")
+    return release(mechanism, value, rng)
+
+
+@planted(DPLogisticRegression, "_train")
+def keep_the_sums(train, model, vault, plan, on_step):
+    model._sums_of_the_fit = vault._sums
+    return train(model, vault, plan, on_step)
+
+
+@planted(DPLogisticRegression, "_train")
+def show_callbacks_the_exact_gradient(train, model, vault, plan, on_step):
+    def exact(t, coef):
+        on_step(t, coef + 1e-9 * vault._sums.gradient_sum(coef, 1.0))
+
+    return train(model, vault, plan, exact)
+
+
+@planted(DPLogisticRegression, "_train")
+def stop_when_converged(train, model, vault, plan, on_step):
+    trace = train(model, vault, plan, on_step)
+    if np.linalg.norm(vault._sums.gradient_sum(trace.coef, 1.0)) < 5:
+        for values in (trace.events, trace.clip, trace.noise_std, trace.mu, trace.step):
+            values.pop()
+        trace.gradient_norm.pop()
+    return trace
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_the_hunt_finds_a_planted_leak(leak, monkeypatch):
+    if "callbacks" in leak and not WATCHED:
+        pytest.skip("this version of scikit-learn has no callbacks")
+    monkeypatch.setattr(*LEAKS[leak])
+    with pytest.raises(AssertionError, match="depends on the data"):
+        hunt("plain", "rows", only=WORST)
