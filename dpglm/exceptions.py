@@ -63,8 +63,9 @@ class Offered:
         if instance is None:
             return self.method or self
         if self.has is None or not self.has(instance):
+            owner_name = type(instance).__name__
             raise AttributeError(
-                f"{type(instance).__name__} has no {self.name}: {self.instead}.",
+                f"{owner_name!r} object has no attribute {self.name!r}: {self.instead}.",
                 name=self.name,
                 obj=instance,
             )

@@ -93,7 +93,7 @@ def test_dayone_methods_that_are_not_here_say_what_is():
         (search, "best_score_", "private_scores"),
     ):
         assert not hasattr(model, name)
-        with pytest.raises(AttributeError, match=f"has no {name}: .*{instead}"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{instead}"):
             getattr(model, name)
 
 

@@ -173,7 +173,7 @@ def test_without_noise_the_order_of_rows_changes_rounding_alone(Estimator, n_cla
     model = Estimator(epsilon=np.inf, **steady)
     scores = model.fit(X, y).decision_function(X)
     again = model.fit(X[order], y[order]).decision_function(X)
-    assert again == pytest.approx(scores, rel=1e-8, abs=1e-8)
+    assert again == pytest.approx(scores, rel=2e-8, abs=2e-8)
 
 
 GRID = [

@@ -36,7 +36,7 @@ from dpglm.privacy.gaussian import Relation, composed_gdp_delta, gdp_delta, gdp_
 _PART_OF_STD = 0.01
 _COARSEST = 0.1
 _WIDEST, _NARROWEST = 1e-3, 1e-8  # speed only
-_POINTS, _POINTS_PER_RELEASE, _MOST_POINTS = 4e4, 40, 1e6  # speed only
+_POINTS, _POINTS_PER_RELEASE, _MOST_POINTS = 1e5, 40, 1e6  # speed only
 _MOST_CASES = 64  # speed only
 
 

@@ -362,6 +362,10 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
     name_or_path : {"adult", "bank", "census", "kddcup99"} or path-like
         A file is YAML if its name ends with ``.yaml`` or ``.yml``, else JSON.
 
+    Returns
+    -------
+    Schema
+
     Examples
     --------
     >>> load_schema("adult").classes
