@@ -1,5 +1,6 @@
 """Differentially private linear classifiers for scikit-learn."""
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -47,7 +48,8 @@ def __getattr__(name: str) -> Any:
     if not instead and not name.startswith("_"):
         faces = (import_module(f"dpglm.{face}") for face in _SUBMODULES)
         instead = next((f"{face.__name__}.{name}" for face in faces if name in face.__all__), "")
-    if instead:
-        # ``from dpglm import ...`` does not show the text of an AttributeError.
-        raise ImportError(f"dpglm has no {name!r}: use {instead}.")
-    raise AttributeError(f"module 'dpglm' has no attribute {name!r}")
+    advice = f": use {instead}" if instead else ""
+    # ``from dpglm import ...`` does not show the text of an AttributeError, and asks from here.
+    if advice and sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
+        raise ImportError(f"dpglm has no {name!r}{advice}.")
+    raise AttributeError(f"module 'dpglm' has no attribute {name!r}{advice}.")

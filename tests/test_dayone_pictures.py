@@ -101,6 +101,7 @@ def test_dayone_names_of_other_libraries_are_answered_by_those_of_this():
     for name, instead in instead_of("names").items():
         with pytest.raises(ImportError, match=f"no '{name}': use "):
             exec(f"from dpglm import {name}")
+        assert not hasattr(dpglm, name)
         whole = f"dpglm.{instead.split()[0].strip(',')}".replace("dpglm.dpglm", "dpglm").split(".")
         found = importlib.import_module("dpglm")
         for part in whole[1:]:
