@@ -180,7 +180,8 @@ def test_dayone_labels_that_are_none_are_refused_everywhere(kind):
         refused(message, fit, place, X, y, classes=[0, 1])
     for release in RELEASES.values():
         refused(message, release, PUBLIC, X, y)
-    refused(message, USED.score, X, y)
+    for model in (USED, CALIBRATED):
+        refused(message, model.score, X, y)
     refused(message, USED.score, *READERS["blocks"](X, y))
     group = DPLogisticRegression(max_contributions=2)
     refused(message.replace("y ", "groups ", 1), group.fit, X, Y, groups=y)

@@ -315,8 +315,8 @@ def plan_with_weights(
 def weigh(vault: Any, plan: Any, class_weight: Any, data: Any) -> Any:
     """Give the classes their weights, over the largest, and return the plan for them.
 
-    A plan may have a count of labels, which is released first. A class then counts as twice its
-    noise at least, so that one without records gets no weight without bound.
+    A plan may have a count of labels, which is released first. Each count is then raised to twice
+    the noise at least, which bounds the weight of a class without records.
     """
     counts, metadata = None, plan.metadata
     if plan.counts:

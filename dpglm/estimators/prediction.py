@@ -76,10 +76,13 @@ class ExactScore(ClassifierMixin):
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy; it has no noise: do not publish it for private records."""
         warn_of_exact_scores(stacklevel=2)
+        return float(self._hits(X, y, sample_weight=sample_weight, normalize=True))
+
+    def _hits(self, X: Any, y: Any, *, normalize: bool = False, sample_weight: Any = None) -> Any:
         predicted = self.predict(X)
-        return accuracy_score(
-            spelled(np.asarray(y), self.classes_), predicted, sample_weight=sample_weight
-        )
+        y = spelled(check_labels("y", y), self.classes_)
+        weights = None if sample_weight is None else checked_weights(sample_weight, y)
+        return accuracy_score(y, predicted, normalize=normalize, sample_weight=weights)
 
     def _html_repr(self) -> str:
         """Return the diagram in a notebook, and what examines the pipeline around this."""
@@ -186,17 +189,11 @@ class LinearPredictions(ExactScore):
         warn_of_exact_scores(stacklevel=2)
         source = as_source(X, y)
         if source is None:
-            check_is_fitted(self)
             return float(self._hits(X, y, sample_weight=sample_weight, normalize=True))
         if sample_weight is not None:
             raise TypeError("sample_weight is for arrays in memory, not for blocks of rows.")
         hits = _answers(picklable_copy(self)._hits, source, labelled=True)
         return float(sum(hits) / source.n_samples)
-
-    def _hits(self, X: Any, y: Any, *, normalize: bool = False, sample_weight: Any = None) -> Any:
-        y = spelled(check_labels("y", y), self.classes_)
-        weights = None if sample_weight is None else checked_weights(sample_weight, y)
-        return accuracy_score(y, self.predict(X), normalize=normalize, sample_weight=weights)
 
     def to_sklearn(self) -> Any:
         """Return a plain model of scikit-learn that predicts the same, and needs no dpglm.
