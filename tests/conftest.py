@@ -12,11 +12,6 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import numpy as np
 import pytest
-from hypothesis import settings
-
-# The same examples every time: a run of the tests says something of the code alone.
-settings.register_profile("fixed", derandomize=True)
-settings.load_profile("fixed")
 
 # A tolerance is what a test says: pytest would add 1e-12 to it, which passes any delta below that.
 type(pytest.approx(0.0)).DEFAULT_ABSOLUTE_TOLERANCE = 0.0
@@ -29,6 +24,15 @@ REPRODUCTIONS = Path(__file__).parent.parent / "examples" / "reproduce"
 # Of baselines the daily run has the fits, audits and leak hunt that all estimators go through.
 SELDOM = ["baselines", "perturbation", "privgene", "sgd_baselines",
           "reproduce", "utility_graph"]  # fmt: skip
+
+
+def pytest_sessionstart(session):
+    """Take the same examples every time; a process that only hands out tests takes none."""
+    if session.config.getoption("dist", "no") == "no":
+        from hypothesis import settings
+
+        settings.register_profile("fixed", derandomize=True)
+        settings.load_profile("fixed")
 
 
 @pytest.hookimpl(tryfirst=True)
