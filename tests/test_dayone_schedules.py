@@ -44,8 +44,9 @@ def settings_of(Model):
 
 
 @pytest.mark.parametrize("Model", ESTIMATORS)
-@pytest.mark.parametrize("preconditioner", ["auto", "diagonal", None])
-@pytest.mark.parametrize("alpha", [0.0, 1e-3])
+@pytest.mark.parametrize(
+    ("preconditioner", "alpha"), [("auto", 0.0), ("diagonal", 1e-3), (None, 0.0), (None, 1e-3)]
+)
 def test_every_name_works_without_further_facts(Model, preconditioner, alpha):
     space = {"preconditioner": preconditioner, "alpha": alpha}
     for setting in settings_of(Model):
@@ -132,7 +133,7 @@ EXTREMES = {
 
 
 @pytest.mark.parametrize("name", EXTREMES)
-@pytest.mark.parametrize("n_samples", [10_000, 10**12])
+@pytest.mark.parametrize("n_samples", [pytest.param(10_000, marks=pytest.mark.slow), 10**12])
 def test_extreme_plans_are_fast_or_refused(name, n_samples):
     start = time.process_time()
     try:

@@ -31,6 +31,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(name, tmp_path, monkeypatc
             exec(compile(text, name, "exec"), names)
 
 
+@pytest.mark.slow
 def test_every_public_name_has_a_page():
     spec = importlib.util.spec_from_file_location("conf", ROOT / "docs" / "conf.py")
     conf = importlib.util.module_from_spec(spec)
