@@ -11,7 +11,7 @@ from scipy.special import expit, logsumexp, softmax
 from sklearn.utils import Bunch, check_random_state
 
 from dpglm.checks import check_choice, check_number, check_whole
-from dpglm.exceptions import require
+from dpglm.exceptions import advising, require
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
 from dpglm.schema.encoder import encode
@@ -29,6 +29,7 @@ _NUMERIC_COEF = np.array([2.0, 3.0, 3.0, 0.0, 20.0, 3.0])
 _INTERCEPT = -5.18
 
 
+@advising
 def make_census(
     n_samples: int = 48842,
     *,

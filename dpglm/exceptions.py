@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, update_wrapper, wraps
 from importlib import import_module
 from importlib.resources import files
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from types import MethodType
 from typing import Any
 
@@ -74,11 +74,11 @@ class Offered:
 
 def advising(function: Callable) -> Callable:
     """Let a function say what there is instead of parameters that other libraries have."""
+    known = signature(function)
 
     @wraps(function)
     def call(*values: Any, **named: Any) -> Any:
-        if advice := advice_on(function.__name__, signature(function).parameters, named):
-            raise TypeError(advice)
+        _check_arguments(function.__name__, known, values, named)
         return function(*values, **named)
 
     return call
@@ -89,16 +89,24 @@ class KnownArguments:
 
     def __new__(cls, *values: Any, **named: Any) -> Any:
         """Refuse arguments that the constructor does not have."""
-        try:
-            signature(cls.__init__).bind(None, *values, **named)
-        except TypeError as error:
-            known = [*signature(cls.__init__).parameters][1:]
-            advice = advice_on(cls.__name__, known, named)
-            if not advice and "too many positional" in str(error):
-                advice = f"{cls.__name__} takes parameters by name: {known[0]}=... is the first."
-            if advice:
-                raise TypeError(advice) from None
+        _check_arguments(cls.__name__, signature(cls.__init__), (cls, *values), named)
         return super().__new__(cls)
+
+
+def _check_arguments(name: str, call: Signature, values: tuple, named: dict[str, Any]) -> None:
+    """Refuse arguments that a signature does not have, if there is something to advise."""
+    try:
+        call.bind(*values, **named)
+    except TypeError as error:
+        known = [parameter for parameter in call.parameters if parameter != "self"]
+        advice = advice_on(name, known, named)
+        if not advice and "too many positional" in str(error):
+            kinds = {each: call.parameters[each].kind < Parameter.KEYWORD_ONLY for each in known}
+            placed = ", ".join(each for each in known if kinds[each]) or "nothing"
+            named_only = ", ".join(f"{each}=..." for each in known if not kinds[each])
+            advice = f"{name} takes {placed} by position; by name: {named_only or 'nothing'}."
+        if advice:
+            raise TypeError(advice) from None
 
 
 class KnownParameters(KnownArguments):

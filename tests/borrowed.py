@@ -51,7 +51,7 @@ class Adapted:
             setattr(self, name, given[name])
 
     def fit(self, X, y, sample_weight=None):
-        super().fit(X, y, sample_weight)
+        super().fit(X, y, sample_weight=sample_weight)
         self.n_iter_ = np.array([self.n_iter_])
         return self
 

@@ -149,7 +149,7 @@ def test_weak_budgets_are_warned_of(plan):
     assert "WARNING" not in plan("--epsilon 1 --n 9000")
     large, few = plan("--epsilon 1 --n 9000 --delta 1e-3"), plan("--epsilon 1 --n 10")
     assert "releasing a record outright" in value_of(large, "WARNING")
-    assert "nothing will be learned" in value_of(few, "WARNING")
+    assert "The budget is too small" in value_of(few, "WARNING")
 
 
 def test_every_plan_fits_the_screen(plan):

@@ -24,8 +24,7 @@ from dpglm.estimators.defaults import (
     SATURATION_SNR,
     TOTAL_STEP_PER_SNR,
 )
-from dpglm.estimators.descent import automatic_configuration
-from dpglm.estimators.whitening import denoised_moment
+from dpglm.estimators.whitening import automatic_configuration, denoised_moment
 from dpglm.losses import SmoothedHinge
 from dpglm.schedules import (
     HINGE_CURVATURE,

@@ -274,3 +274,15 @@ def test_names_and_objects_mean_the_same():
     assert check_preconditioner(given) is given
     assert check_preconditioner("full").get_params() == FullPreconditioner().get_params()
     assert isinstance(check_preconditioner("diagonal"), DiagonalPreconditioner)
+
+
+def test_dayone_ridges_sixteen_powers_of_ten_apart_leave_a_basis_that_whitens():
+    """As of columns of 1e-8 and of 1, with a penalty: the least eigenvalue is lost to rounding."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        rows, ridge = rng.normal(size=(3, 4)), 10.0 ** rng.permutation([-2.0, 0.0, 11.0, 16.0])
+        moment = rows.T @ rows / 3
+        basis, dimension = FullPreconditioner().whitened(moment, 0.02, ridge)
+        whole = denoised_moment(moment, 0.02) + np.diag(ridge)
+        assert_allclose(basis.T @ whole @ basis, np.eye(4), atol=1e-6)
+        assert 0 <= dimension <= 4

@@ -43,9 +43,7 @@ that ``Phi(Phi^-1(e^xi(theta) Q(A)) + 2 s theta)`` grows as fast if ``xi' = j m(
 import math
 from collections import namedtuple
 from dataclasses import dataclass, replace
-from typing import Any
 
-from numpy.typing import ArrayLike
 from scipy.special import erfcx
 
 from dpglm.baselines.perturbation import (
@@ -158,18 +156,6 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     >>> model.score(X, y) > 0.7  # exact: a PrivacyWarning says so
     True
     """
-
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    loss: str = "logistic"
-    half_width: float = 0.5
-    max_row_norm: float | None = None
-    alpha: float | str = "auto"
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
         problem = self._problem(budget, metadata)

@@ -193,8 +193,21 @@ def noise_multiplier_of(mu: float) -> float:
     return 0.0 if mu == math.inf else 1 / mu
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PerturbationMixin(NamedLossMixin):
     """Loss, penalty, public constants and training of the perturbation estimators."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    loss: str = "logistic"
+    half_width: float = 0.5
+    max_row_norm: float | None = None
+    alpha: float | str = "auto"
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
 
     # Whether the logistic loss of more than two classes is that of the softmax, not one-vs-rest.
     _multinomial: ClassVar[bool] = False
@@ -331,18 +344,6 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     1.0
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    loss: str = "logistic"
-    half_width: float = 0.5
-    max_row_norm: float | None = None
-    alpha: float | str = "auto"
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
-
     _multinomial: ClassVar[bool] = True
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
@@ -439,17 +440,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     1.0
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    loss: str = "logistic"
-    half_width: float = 0.5
-    max_row_norm: float | None = None
     alpha: float = 0.0
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
     clip: float | None = None
     step: float | str = "auto"
     max_iter: int | str = "auto"

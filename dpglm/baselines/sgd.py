@@ -28,8 +28,23 @@ def batch_rate(batch_size: float | str, n_samples: int) -> float:
     return min(check_number("batch_size", batch_size, above=0, at_most=math.inf) / n_samples, 1.0)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _SmallBatches(NamedLossMixin):
     """Common parts of both estimators: a constant clip and step, and batches by expected size."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    loss: str = "logistic"
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
+    batch_size: int | str = "auto"
+    clip: float = 3.0
+    step: float = 0.1
+    max_iter: int | str = "auto"
 
     _train = NoisyDescentMixin._train
     _counts_weights: ClassVar[bool | None] = True
@@ -103,20 +118,7 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     True
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    loss: str = "logistic"
-    alpha: float = 0.0
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
-    batch_size: int | str = "auto"
-    clip: float = 3.0
-    step: float = 0.1
     noise_multiplier: float = 4.0
-    max_iter: int | str = "auto"
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         rate = batch_rate(self.batch_size, metadata.n_samples)
@@ -223,20 +225,6 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     >>> model.privacy_.epsilon(1e-6) < 0.5
     True
     """
-
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    loss: str = "logistic"
-    alpha: float = 0.0
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
-    batch_size: int | str = "auto"
-    clip: float = 3.0
-    step: float = 0.1
-    max_iter: int | str = "auto"
 
     _learns_little: ClassVar[bool] = True
 

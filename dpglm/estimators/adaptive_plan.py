@@ -165,6 +165,10 @@ class AdaptivePlan(Plan):
         return self.noise_multiplier(self.gradient_cost)
 
     @property
+    def _multipliers(self) -> np.ndarray:
+        return np.full(len(self.clip), self.first_multiplier)
+
+    @property
     def _releases(self) -> str:
         first = "a first gradient costs"
         if before := (*self.counts, *self.first):

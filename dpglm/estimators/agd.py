@@ -9,9 +9,8 @@ from numpy.typing import ArrayLike
 from dpglm.checks import is_auto
 from dpglm.estimators.adaptive_plan import AdaptivePlan, make_adaptive_plan
 from dpglm.estimators.base import WeightedClassifier
-from dpglm.estimators.descent import automatic_configuration
 from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent
-from dpglm.estimators.whitening import Preconditioner, whiten
+from dpglm.estimators.whitening import Preconditioner, automatic_configuration, whiten
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.selection import ChoosingVault
@@ -254,9 +253,10 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
         if preconditioner is not None:
             size = metadata.n_features, metadata.max_row_norm
             preconditioner, first = preconditioner.planned(budget.mu, left, n_mu, *size)
+            metadata = replace(metadata, max_row_norm=None, whitened=True)
         return make_adaptive_plan(
             budget,
-            replace(metadata, max_row_norm=None, whitened=preconditioner is not None),
+            metadata,
             loss_clip=self._resolved_loss_clip(metadata.n_outputs),
             averaging=run["averaging"],
             preconditioner=preconditioner,

@@ -185,7 +185,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                 vault = self._vault_type(sums, events, plan.budget, entropy)
                 del sums, entropy
                 # 4) Charge odometers before the first release.
-                plan.warn(stacklevel=5)
+                plan.warn(stacklevel=6)
                 charge_odometers(plan.ledger, self)
                 # 5) Train on releases alone.
                 attributes = partial(_fitted_attributes, fit_intercept=intercept, dtype=data.dtype)
@@ -203,7 +203,7 @@ class PrivateLinearClassifier(Budgeted, LinearPredictions, Callbacks, BaseEstima
                 vars(self).update(attributes(trace.coef), **released)
                 if not (np.abs(trace.coef) < _DIVERGED).all():
                     text = "The coefficients diverged: lower step_schedule."
-                    warnings.warn(text, ConvergenceWarning, stacklevel=4)
+                    warnings.warn(text, ConvergenceWarning, stacklevel=5)
                 if finish is not None:
                     finish()
         except BaseException as error:
@@ -236,14 +236,12 @@ class WeightedClassifier(PrivateLinearClassifier):
     It has the parameters ``max_weight`` and ``max_contributions``.
     """
 
-    # Part of the budget for intervals; one estimator has them.
-    inference_fraction: ClassVar[float] = 0.0
-
     @with_callbacks
     def fit(
         self,
         X: Table,
         y: ArrayLike | None = None,
+        *,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
@@ -301,8 +299,6 @@ class WeightedClassifier(PrivateLinearClassifier):
         >>> print(model.fit(X, y, groups=persons).privacy_.privacy_unit)
         group
         """
-        if sample_weight is not None and self.inference_fraction:
-            raise ValueError("sample_weight needs inference_fraction=0.")
         return self._fit(X, y, sample_weight, groups)
 
 

@@ -12,16 +12,17 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from dpglm.exceptions import PrivacyWarning
+from dpglm.exceptions import PrivacyWarning, advising
 
 try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
+    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import with_callbacks as _supported
 except ImportError:
 
     class CallbackSupportMixin:
         """Support no callbacks."""
 
-    def with_callbacks(method: Callable) -> Callable:
+    def _supported(method: Callable) -> Callable:
         """Let a method run as it is, in a frame of its own, as with callbacks."""
 
         @wraps(method)
@@ -29,6 +30,11 @@ except ImportError:
             return method(*args, **kwargs)
 
         return run
+
+
+def with_callbacks(method: Callable) -> Callable:
+    """Let a fit support callbacks, and say what there is instead of arguments it does not have."""
+    return advising(_supported(method))
 
 
 # Callbacks that observed a fit, by id: they may hold scores without noise. Clones share them, and
@@ -76,7 +82,7 @@ class Callbacks(CallbackSupportMixin):
                     "A callback asked to stop the fit; the request is ignored, because the "
                     "iteration at which a fit stops may reveal scores without noise.",
                     PrivacyWarning,
-                    stacklevel=7,
+                    stacklevel=8,
                 )
             begin(t + 1, coef)
 

@@ -8,29 +8,23 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from dpglm.checks import check_number, is_number
-from dpglm.estimators import defaults
 from dpglm.estimators.base import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debiasing_of, expected_columns
 from dpglm.estimators.inference import InferenceResults, inference_of
 from dpglm.estimators.plan import PrivacyPlan, make_plan
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.whitening import (
-    FullPreconditioner,
     Preconditioner,
-    check_preconditioner,
+    automatic_configuration,
     whiten,
 )
+from dpglm.exceptions import advising
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
-    AutoClippingNorm,
-    AutoStepSize,
-    BiasCorrectedMomentum,
-    HeavyBall,
     Momentum,
     NamedSchedules,
-    NesterovMomentum,
     PublicMetadata,
     Schedule,
     check_schedules,
@@ -44,46 +38,11 @@ _RUN = (
 )  # fmt: skip
 
 
-def automatic_configuration(
-    n_mu: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
-) -> dict[str, Any]:
-    """Return the parameters of a run; the default rule sets ``"auto"`` and missing ones.
-
-    ``n_mu`` is the number of records times the budget mu at a sensitivity of one, and
-    ``n_columns`` the number of columns, intercept included.
-    """
-    chosen = {
-        name: value
-        for name, value in given.items()
-        if not (isinstance(value, str) and value == "auto")
-    }
-    default = "full" if n_columns <= defaults.MAX_FULL_COLUMNS else "diagonal"
-    preconditioner = check_preconditioner(chosen.pop("preconditioner", default))
-    # In other spaces columns are correlated, and acceleration diverges.
-    whitened = isinstance(preconditioner, FullPreconditioner) and sampling_rate == 1
-    momentum = NesterovMomentum() if whitened else HeavyBall(0.0)
-    # Momentum that changes no total step suits custom step sizes.
-    momentum = BiasCorrectedMomentum(0.5) if "step_schedule" in chosen else momentum
-    if "momentum" in chosen:
-        momentum = check_schedules({"momentum": chosen.pop("momentum")})["momentum"]
-    power = defaults.CLIPPING_POWER
-    return {
-        "noise_schedule": "constant",
-        "clip_schedule": AutoClippingNorm(n_mu, defaults.SATURATION_SNR, power),
-        "step_schedule": AutoStepSize(
-            n_mu, momentum, defaults.TOTAL_STEP_PER_SNR, defaults.MAX_STEP, power
-        ),
-        "momentum": momentum,
-        "averaging": "tail",
-        "max_iter": defaults.N_ITER if whitened else defaults.N_ITER_PLAIN,
-        "preconditioner": preconditioner,
-    } | chosen
-
-
 class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
     """Plan and training by noisy gradient descent, for estimators with these parameters."""
 
     _counts_weights: ClassVar[bool | None] = True
+    inference_fraction: ClassVar[float] = 0.0  # of the budget, for intervals: one estimator's
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         noise_multiplier = self._noise_multiplier()
@@ -145,7 +104,34 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
+class _DescentClassifier(NoisyDescentMixin, WeightedClassifier):
+    """The parameters that both classifiers have."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    classes: ArrayLike | None = None
+    class_weight: dict[Any, float] | None = None
+    max_weight: float = 10.0
+    max_contributions: int | None = None
+    noise_schedule: float | str | Schedule = "auto"
+    clip_schedule: float | str | Schedule = "auto"
+    step_schedule: float | str | Schedule = "auto"
+    momentum: float | str | Momentum | None = "auto"
+    averaging: float | str | None = "auto"
+    preconditioner: str | Preconditioner | None = "auto"
+    noise_multiplier: float | None = None
+    max_iter: int | str = "auto"
+    sampling_rate: float = 1.0
+    batches: str = "poisson"
+    max_row_norm: float | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLogisticRegression(_DescentClassifier):
     """Differentially private logistic regression.
 
     Noisy gradient descent, on all records or on random batches, on the mean logistic loss (softmax
@@ -276,13 +262,6 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     drawn, the estimator stays unfitted. The exception has ``privacy_ledger``, the cost of the full
     plan.
 
-    The algorithm of Yu, Zhang & Chen (2018) at their constants is ``DPLogisticRegression(
-    epsilon=2.0, delta=1e-5, sampling_rate=0.01, noise_multiplier=z, max_iter="budget",
-    clip_schedule=Polynomial(12.0, 6.0, horizon=T), momentum=0.6, step_schedule=0.02,
-    averaging=None, preconditioner=None)``. A constant clipping norm needs the noise z for T
-    iterations (``PrivacyCalculator.noise_multiplier``); a falling one allows more iterations. Sums
-    are divided by the public expected batch size. The paper gives neither T nor delta.
-
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
@@ -295,29 +274,9 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
     1.0
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    alpha: float = 0.0
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
-    max_weight: float = 10.0
-    max_contributions: int | None = None
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
     inference_fraction: float = 0.0
 
+    @advising
     def inference(
         self,
         level: float = 0.95,
@@ -372,7 +331,7 @@ class DPLogisticRegression(NoisyDescentMixin, WeightedClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPLinearSVM(NoisyDescentMixin, WeightedClassifier):
+class DPLinearSVM(_DescentClassifier):
     """Differentially private linear support vector machine.
 
     Noisy gradient descent, on all records or on random batches, on the mean (smoothed) hinge loss.
@@ -415,27 +374,6 @@ class DPLinearSVM(NoisyDescentMixin, WeightedClassifier):
     True
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    alpha: float = 0.0
-    fit_intercept: bool = True
-    classes: ArrayLike | None = None
-    class_weight: dict[Any, float] | None = None
-    max_weight: float = 10.0
-    max_contributions: int | None = None
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
     loss: str = "smoothed_hinge"
     half_width: float = 0.1
 

@@ -136,12 +136,41 @@ class Plan(Printed):
 
     @property
     def warning_message(self) -> str:
-        """A warning from public numbers: a budget too small, or very many columns."""
-        return self._too_small or self._too_wide
+        """A warning from public numbers: of noise, of clipping, or of very many columns."""
+        return self._cannot_learn or self._too_small or self._too_wide
 
     @property
     def _too_small(self) -> str:
         return budget_too_small(self.n_mu, self.metadata.n_features)
+
+    @property
+    def _multipliers(self) -> np.ndarray:
+        """The noise multipliers of the gradients of a descent, shape (n_iter,) as the clips."""
+        return np.zeros(0)
+
+    @property
+    def _cannot_learn(self) -> str:
+        """A warning of schedules that hide all gradients of a descent, or an empty string."""
+        if not self._multipliers.any():
+            return ""
+        # The largest gradient of a typical row, as far as it is known.
+        known = self.metadata.max_row_norm
+        longest = 1.0 if self.metadata.whitened else known or math.inf
+        noise = self._multipliers * np.maximum(1.0, self.clip / longest)
+        if noise.max() > noise.min() or self.clip.max() > longest:
+            mean = math.sqrt(np.mean(noise**2) / len(noise)) * self.noise_per_multiplier
+            if mean > 1:
+                return (
+                    f"Noise is {mean:.2g} times as long as gradients, even in the mean of all "
+                    'iterations. Set clip_schedule="auto" and noise_schedule="auto".'
+                )
+        if known and not self.metadata.whitened and self.clip.max() < known / 2:
+            return (
+                f"Gradients of rows up to max_row_norm={known:g} are clipped to "
+                f"{self.clip.max():.3g}, and the largest class alone may be predicted. Raise "
+                "clip_schedule, or use a preconditioner."
+            )
+        return ""
 
     @property
     def _too_wide(self) -> str:
@@ -160,10 +189,11 @@ class Plan(Printed):
         warn_of_guarantee(self.ledger.seeded, self.budget, n_samples, stacklevel + 1)
         if self._too_wide:
             warnings.warn(self._too_wide, UtilityWarning, stacklevel=stacklevel)
-        # A release of all records before the gradients tells more of them.
+        # A release of all records before the gradients tells more of a small budget.
         shown = self.first and self.sampling_rate == 1
-        if not shown and hasattr(self, "clip_schedule") and self._too_small:
-            text = f"This fit has probably too much noise to learn. {self._too_small}"
+        text = self._cannot_learn or ("" if shown else self._too_small)
+        if text and hasattr(self, "clip_schedule"):
+            text = f"This fit has probably little to learn from. {text}"
             warnings.warn(text, UtilityWarning, stacklevel=stacklevel)
 
     def in_whitened_space(self, effective_dimension: float) -> Any:
@@ -197,7 +227,7 @@ class Plan(Printed):
         yield "BUDGET", self._budget_facts()
         if facts := self._noise():
             if self.warning_message:
-                facts.setdefault("WARNING", self.warning_message)
+                facts["WARNING"] = self.warning_message
             if self.sampling_rate == 1:
                 d = self.metadata.n_features
                 signal = f"{self.n_mu / d:.4g} for all d = {d:,} columns"
@@ -289,6 +319,8 @@ def plan_with_weights(
     largest = weights.max()
     if data is not None and "row_weights" in data.options:
         largest *= estimator.max_weight
+        if getattr(estimator, "inference_fraction", 0.0):
+            raise ValueError("sample_weight needs inference_fraction=0.")
     metadata = replace(metadata, alpha=metadata.alpha / largest)
     needed = estimator._counts_weights
     if not (isinstance(given, str) if needed is None else needed):
@@ -336,6 +368,12 @@ def weigh(vault: Any, plan: Any, class_weight: Any, data: Any) -> Any:
     known = {"mean_weight": mean, "alpha": metadata.alpha / divisor}
     if "row_weights" in data.options:
         known["mean_row_weight"] = of_rows
+        if not plan._too_small and budget_too_small(plan.n_mu * mean, metadata.n_features):
+            text = (
+                f"This fit has probably learned little: the mean weight, released, is {mean:.2g} "
+                "of the largest possible. Set max_weight to about the largest sample_weight."
+            )
+            warnings.warn(text, UtilityWarning, stacklevel=6)
     return plan.renewed(1.0, **known)
 
 
@@ -490,6 +528,16 @@ class PrivacyPlan(Plan):
         )
 
     @property
+    def _too_wide(self) -> str:
+        frequent, most = self.expected_columns or (0, 0)
+        if most >= frequent:
+            return super()._too_wide
+        return (
+            f"Expect {self.intervals_message}. Use straight lines (schema.additive(1)), a larger "
+            "epsilon, more records or fewer columns, or inference_fraction=0."
+        )
+
+    @property
     def sensitivity(self) -> np.ndarray:
         """L2 sensitivity of the sum of clipped gradients of each iteration."""
         return self.budget.sensitivity(self.clip)
@@ -501,6 +549,10 @@ class PrivacyPlan(Plan):
         metadata = replace(plan.metadata, noise_std=noise_std)
         step = schedule_values(self.step_schedule, self.n_iter, metadata, parameter="step_schedule")
         return replace(plan, metadata=metadata, step=step)
+
+    @property
+    def _multipliers(self) -> np.ndarray:
+        return self.noise_multiplier
 
     @property
     def first_multiplier(self) -> float:
@@ -535,11 +587,6 @@ class PrivacyPlan(Plan):
             share = f"{percent(total_fraction(self.last))} of the budget"
             facts["last, for intervals"] = f"{share}, {len(self.last)} releases"
             facts["expected"] = self.intervals_message
-        if each > math.sqrt(self.n_iter):
-            facts["WARNING"] = (
-                "even the mean of all iterations has more noise than any gradient can be long: "
-                "nothing will be learned. Use more records, a larger epsilon or fewer columns."
-            )
         if self.sampling_rate < 1:
             size = self.metadata.expected_batch_size
             spread = math.sqrt(size * (1 - self.sampling_rate))
@@ -577,8 +624,8 @@ class PrivacyPlan(Plan):
         if most == d:
             return f"intervals of {d:,} columns, except rare ones"
         return (
-            f"intervals of {frequent:,} to {most:,} of {d:,} columns, and of none if more than "
-            f"{most:,} are not rare"
+            f"intervals of at most {most:,} of {d:,} columns, and of none if more are not rare "
+            f"(probably {frequent:,})"
         )
 
     def epsilon_after(self, n_releases: int) -> float:

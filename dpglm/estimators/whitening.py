@@ -26,6 +26,14 @@ from dpglm.estimators.solvers import Coordinates, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, Vault, triangle
+from dpglm.schedules import (
+    AutoClippingNorm,
+    AutoStepSize,
+    BiasCorrectedMomentum,
+    HeavyBall,
+    NesterovMomentum,
+    check_schedules,
+)
 
 # The largest row norm in usual units. Each bin of the histogram is a factor of two.
 _USUAL_NORM = NORM_BIN_EDGES[9]
@@ -35,6 +43,10 @@ _ABOVE_NOISE, _FEW = 4.0, 5
 # Numbers above 8 are alike if the noise hides their variance, and it is below this part of the mean
 # square. Yet the coefficient may show (benchmarks/trials.md, "Units").
 _LARGE, _ALIKE = 1 / 8, 0.02
+# Beyond those of moments and their ridge without a penalty, 2^15, and a root of double precision.
+_FAR_APART = 1e6
+# Numbers that are this factor smaller than the unit of their column show no effect.
+_LOST = 1000
 
 
 def uses_row_norms(n_columns: int, n_mu: float) -> bool:
@@ -67,6 +79,14 @@ def column_units(
     usual = (largest > defaults.SMALLEST_USUAL_SIZE) & (largest <= 1) | ~found.any(axis=1)
     units = np.where(usual, 1.0, largest)
     above, below = np.where(detected, parts, 0.0).swapaxes(0, 1)
+    lost = np.where(ends < largest[:, None] / _LOST, above + below, 0.0).sum(axis=1)
+    if (codes := np.flatnonzero(lost > 1 / 2)).size:
+        text = (
+            f"This fit has probably lost most numbers of columns {codes.tolist()}, as a few are "
+            f"over {_LOST} times as large. Clip at public bounds, as PublicBoundsScaler and Schema "
+            "do, and give codes of missing values a column of their own."
+        )
+        warnings.warn(text, UtilityWarning, stacklevel=8)
     return 1 / units, defaults.MIDDLE_OF_SIZES * (above - below) @ ends / units
 
 
@@ -175,7 +195,7 @@ def whiten(
     # Rows that a released unit did not make smaller are within the norm that the budget allows:
     # they cannot be too large. Without such a unit they can.
     large = intercept and (not by_norms or scales[0] < 1)
-    _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large)
+    _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large, not units)
     vault.change_basis(basis)
     if center is not None:
         middles[-1] = 0.0
@@ -356,9 +376,13 @@ class FullPreconditioner(Preconditioner):
         self, moment: np.ndarray, noise: float, ridge: np.ndarray
     ) -> tuple[np.ndarray, float]:
         positive = denoised_moment(moment, noise)
-        values, vectors = np.linalg.eigh(positive + np.diag(ridge))
+        whole = positive + np.diag(ridge)
+        # Penalties of columns far apart in size would leave the least eigenvalue to rounding.
+        sizes = np.sqrt(np.diag(whole))
+        sizes = sizes if sizes.max() > _FAR_APART * sizes.min() else np.ones(len(whole))
+        values, vectors = np.linalg.eigh(whole / np.outer(sizes, sizes))
         # The symmetric basis is unique: rounding may turn eigenvectors, and with them the noise.
-        basis = (vectors / np.sqrt(values)) @ vectors.T
+        basis = (vectors / np.sqrt(values)) @ vectors.T / sizes[:, np.newaxis]
         return basis, float(np.sum(basis * (positive @ basis)))
 
 
@@ -377,13 +401,55 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
     )
 
 
+def automatic_configuration(
+    n_mu: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
+) -> dict[str, Any]:
+    """Return the parameters of a run; the default rule sets ``"auto"`` and missing ones.
+
+    ``n_mu`` is the number of records times the budget mu at a sensitivity of one, and
+    ``n_columns`` the number of columns, intercept included.
+    """
+    chosen = {
+        name: value
+        for name, value in given.items()
+        if not (isinstance(value, str) and value == "auto")
+    }
+    default = "full" if n_columns <= defaults.MAX_FULL_COLUMNS else "diagonal"
+    preconditioner = check_preconditioner(chosen.pop("preconditioner", default))
+    # In other spaces columns are correlated, and acceleration diverges.
+    whitened = isinstance(preconditioner, FullPreconditioner) and sampling_rate == 1
+    momentum = NesterovMomentum() if whitened else HeavyBall(0.0)
+    # Momentum that changes no total step suits custom step sizes.
+    momentum = BiasCorrectedMomentum(0.5) if "step_schedule" in chosen else momentum
+    if "momentum" in chosen:
+        momentum = check_schedules({"momentum": chosen.pop("momentum")})["momentum"]
+    power = defaults.CLIPPING_POWER
+    return {
+        "noise_schedule": "constant",
+        "clip_schedule": AutoClippingNorm(n_mu, defaults.SATURATION_SNR, power),
+        "step_schedule": AutoStepSize(
+            n_mu, momentum, defaults.TOTAL_STEP_PER_SNR, defaults.MAX_STEP, power
+        ),
+        "momentum": momentum,
+        "averaging": "tail",
+        "max_iter": defaults.N_ITER if whitened else defaults.N_ITER_PLAIN,
+        "preconditioner": preconditioner,
+    } | chosen
+
+
 def _warn_if_little_is_detected(
-    moment: np.ndarray, noise: float, row_clipping_norm: float, n_mu: float, large: bool
+    moment: np.ndarray,
+    noise: float,
+    row_clipping_norm: float,
+    n_mu: float,
+    large: bool,
+    given: bool,
 ) -> None:
     """Warn if the released moment shows one column only, or the budget is too small.
 
     The intercept is in every row. If another column is above the noise level and the intercept is
-    not, rows are so `large` in that column that clipping left nothing else.
+    not, rows are so `large` in that column that clipping left nothing else. If no column is, a
+    `given` norm is far above the rows.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     found, n_columns = np.flatnonzero(squares > _ABOVE_NOISE * noise), len(squares)
@@ -399,9 +465,14 @@ def _warn_if_little_is_detected(
             f"it makes row norms far larger than row_clipping_norm={row_clipping_norm:g}. "
             "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
         )
+    if not text and not len(found) and given and row_clipping_norm > defaults.ROW_NORM:
+        text = (
+            "No column is above the noise level of the second moment, which grows with the square "
+            f"of row_clipping_norm={row_clipping_norm:g}. Give a max_row_norm near the rows'."
+        )
     if text:
         text = f"This fit has probably learned little. {text}"
-        warnings.warn(text, UtilityWarning, stacklevel=7)
+        warnings.warn(text, UtilityWarning, stacklevel=8)
 
 
 def _warn_of_large_means(moment: np.ndarray, noise: float, scales: np.ndarray) -> None:
@@ -416,7 +487,7 @@ def _warn_of_large_means(moment: np.ndarray, noise: float, scales: np.ndarray) -
             f"Columns {found} have large numbers that differ by little, so that their effects may "
             "be lost. Subtract a public middle, as PublicBoundsScaler and Schema do."
         )
-        warnings.warn(text, UtilityWarning, stacklevel=7)
+        warnings.warn(text, UtilityWarning, stacklevel=8)
 
 
 def unclipped_part(moment: np.ndarray, noise: float) -> float:

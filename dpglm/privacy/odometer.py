@@ -17,6 +17,7 @@ from functools import cached_property
 from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from dpglm.privacy.events import (
     single_releases,
 )
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up, warn_of_guarantee
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import composed
 from dpglm.tables import Printed
@@ -48,6 +49,8 @@ _PATIENCE = 60.0
 # Guards the environment variable and all files. SQLite's locks belong to a process, not a thread,
 # and a child that is forked while a database is open cannot use that database.
 _lock = threading.RLock()
+# Odometers with a limit whose block has not begun yet, by path.
+_waiting: WeakValueDictionary[Path, "PrivacyOdometer"] = WeakValueDictionary()
 # The blocks of this process that have begun and not ended.
 _open: list["_Entered"] = []
 # The blocks of this context, the innermost last; a forked child begins without blocks.
@@ -171,6 +174,12 @@ class PrivacyOdometer(KnownArguments, Printed):
         self.path = plain_path(path).resolve()
         self.label = None if label is None else str(label)
         self._part: str | None = None
+        if self.path.exists() and not self.path.stat().st_size:
+            text = f"{self.path} is empty and begins anew: if it had records, restore a copy of it."
+            warnings.warn(text, PrivacyWarning, stacklevel=2)
+        if epsilon is not None:
+            warn_of_guarantee(False, checked, 1, stacklevel=3)
+            _waiting[self.path] = self
         if self._total().entries and epsilon is not None:
             with _opened(self.path) as file:
                 file.write(file.total(self._given))
@@ -271,12 +280,14 @@ class PrivacyOdometer(KnownArguments, Printed):
         BudgetExceededError
             If the total would exceed the limit; nothing is recorded then.
         """
+        _waiting.pop(self.path, None)
         block = _Block(str(self.path), self._given, self.label)
         around = [each for each in _active() if each.path == block.path]
         _charge([*around, block], OdometerRecord(ledger, _now(), self.label, self._part))
 
     def __enter__(self) -> "PrivacyOdometer":
         with _lock:
+            _waiting.pop(self.path, None)
             blocks = _active()
             with _opened(self.path) as file:
                 file.write(file.total(self._given))
@@ -355,13 +366,17 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
     around that one keep the entry: more is recorded than was released, never less.
     """
     joint = _joint.get()
-    note_fit(estimator, stacklevel=7)
+    note_fit(estimator, stacklevel=8)
     if joint is not None:
         joint.refuse_more(ledger)
         if joint.is_charged:
             return
         ledger, estimator = joint.ledger, joint.estimator
     blocks, parameters = _active(), public_parameters(estimator)
+    for path in [] if blocks else [*_waiting]:
+        text = f"This fit is not recorded in {path}: fit in the with block of its PrivacyOdometer."
+        warnings.warn(text, PrivacyWarning, stacklevel=6)
+        _waiting.pop(path, None)
     name = None if estimator is None else type(estimator).__name__
     for path in dict.fromkeys(block.path for block in blocks):
         own = [block for block in blocks if block.path == path]

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm.checks import check_choice, check_number
 from dpglm.estimators.base import Budgeted
 from dpglm.estimators.prediction import ExactScore
-from dpglm.exceptions import UtilityWarning
+from dpglm.exceptions import UtilityWarning, advising
 from dpglm.schema.table import positive_place
 from dpglm.workflow.releases import (
     MIDDLES,
@@ -43,6 +43,7 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
 
     _learned: ClassVar[str]
 
+    @advising
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from held-out records; the estimator, which is fitted already, is not changed.
 
@@ -76,7 +77,7 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
                 warnings.warn(
                     "A class may be below the noise level: use more records or a larger epsilon.",
                     UtilityWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
         return self
 

@@ -244,7 +244,7 @@ def released_statistics(
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
     del records  # nobody but the vault keeps them
     # A pure release has no delta.
-    warn_of_guarantee(seeded, budget, 1 if pure else n_records, stacklevel=5)
+    warn_of_guarantee(seeded, budget, 1 if pure else n_records, stacklevel=6)
     charge_odometers(ledger, model)
     try:
         if pure:

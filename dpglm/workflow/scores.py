@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from dpglm.checks import check_choice, check_number
-from dpglm.exceptions import PrivacyWarning, UtilityWarning, require
+from dpglm.exceptions import PrivacyWarning, UtilityWarning, advising, require
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.tables import Printed
@@ -185,6 +185,7 @@ class PrivateScores(Printed):
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
+@advising
 def private_scores(
     model: BaseEstimator,
     X: ArrayLike,
@@ -295,7 +296,7 @@ def _warn_of_noise(found: dict[str, Any]) -> None:
             f"The noise of {', '.join(hidden)} is as large as what it is of. Raise epsilon, ask "
             "for fewer scores, or use more records.",
             UtilityWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

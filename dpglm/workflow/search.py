@@ -22,11 +22,11 @@ from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
 from dpglm.estimators.plan import ledger_of
 from dpglm.estimators.prediction import ExactScore
-from dpglm.exceptions import UtilityWarning
+from dpglm.exceptions import UtilityWarning, advising
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ChoiceEvent, FilterEvent
 from dpglm.privacy.gaussian import gdp_epsilon
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.ledger import PrivacyLedger, rounded_up, warn_of_guarantee
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
@@ -174,6 +174,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     neighboring_relation: str = "zero_out"
     n_samples_estimate: int | None = None
 
+    @advising
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> SearchPlan:
         """Return what a fit would release and spend, without any data.
 
@@ -193,6 +194,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         settings = self._settings()
         return self._plan(settings, n_samples, [n_features] * len(settings), n_classes)
 
+    @advising
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit all candidates, choose one and fit it, with the guarantee that ``privacy_`` states.
 
@@ -225,6 +227,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         classes = resolved_classes(self._declared(), y)
         y = spelled(y, classes)
         plan = self._plan(settings, len(y), widths, len(classes))
+        warn_of_guarantee(False, plan.budget, 1, stacklevel=4)  # its fits warn of delta
         with JointCharge(plan.ledger, self):
             found = self._search(plan, settings, classes, X, y)
         vars(self).update(found, plan_=plan, privacy_=plan.ledger)
@@ -324,7 +327,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             candidate_mu=candidate_mu,
             final_mu=final_mu,
             choice_epsilon=choice_epsilon,
-            ledger=stated(whole, findings_of(models), stacklevel=4),
+            ledger=stated(whole, findings_of(models), stacklevel=5),
         )
 
     def _plan_of(self, setting: dict, mu: float, n_samples: int, width: int, n_classes: int) -> Any:

@@ -1,0 +1,152 @@
+"""Day one: arguments by habit, budgets that nobody counts, runs that cannot learn."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from dpglm import (
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    PrivacyOdometer,
+    PrivacyWarning,
+    PrivateSearchCV,
+    UtilityWarning,
+    make_census,
+    private_scores,
+    seeded_noise,
+)
+from dpglm.baselines import MajorityClassifier, PrivGene
+from dpglm.schedules import ExponentialDecay
+from dpglm.workflow import PrivateCalibratedClassifier
+
+X, Y = make_census(300, random_state=0)
+X = X[:, :12]
+PERSONS = np.arange(300) // 2
+QUICK = {"classes": [0, 1], "max_iter": 3, "epsilon": 8.0, "delta": 1e-3}
+FITTED = DPLogisticRegression(**QUICK).fit(X, Y)
+
+ESTIMATORS = [
+    DPLogisticRegression(**QUICK),
+    DPLinearSVM(**QUICK),
+    DPAGDClassifier(**QUICK),
+    PrivGene(),
+    MajorityClassifier(),
+    PrivateSearchCV(DPLogisticRegression(**QUICK), {"alpha": [0.0]}),
+    PrivateCalibratedClassifier(FITTED),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda each: type(each).__name__)
+def test_persons_by_position_are_no_weights(estimator):
+    with pytest.raises(TypeError, match="fit takes X, y by position; by name: "):
+        estimator.fit(X, Y, PERSONS)
+    assert not hasattr(estimator, "privacy_")
+
+
+CALLS = {
+    "'verbose' for fit: a fit prints": lambda: DPLogisticRegression(**QUICK).fit(X, Y, verbose=1),
+    "'eval_set' for fit: its": lambda: DPAGDClassifier(**QUICK).fit(X, Y, eval_set=(X, Y)),
+    "'random_state' for fit": lambda: PrivateCalibratedClassifier(FITTED).fit(X, Y, random_state=0),
+    "private_scores takes model, X, y by": lambda: private_scores(FITTED, X, Y, 1.0),
+    "'n_features' for make_census: its": lambda: make_census(n_features=3),
+    "'alpha' for inference: .* level=0.95": lambda: FITTED.inference(alpha=0.05),
+    "takes nothing by position; by name: epsilon=": lambda: DPLogisticRegression(1.0),
+}
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_arguments_by_habit_are_answered(text):
+    with pytest.raises(TypeError, match=text):
+        CALLS[text]()
+
+
+# --- Budgets that nobody counts ---
+
+
+def test_a_large_limit_is_warned_of_wherever_it_is_set(tmp_path):
+    search = PrivateSearchCV(DPLogisticRegression(**QUICK), {"alpha": [0.0, 0.1]}, epsilon=24.0)
+    with pytest.warns(PrivacyWarning, match="epsilon=24 says little") as said:
+        search.fit(X, Y)
+    assert {each.filename for each in said} == {__file__}
+    with pytest.warns(PrivacyWarning, match="epsilon=1000 says little") as said:
+        PrivacyOdometer(tmp_path / "study.db", epsilon=1000.0)
+    assert said[0].filename == __file__
+
+
+def test_a_fit_outside_of_the_block_of_an_odometer_is_warned_of(tmp_path):
+    fits = (
+        lambda: DPLogisticRegression(**QUICK).fit(X, Y),
+        lambda: private_scores(FITTED, X, Y, epsilon=1.0, delta=1e-3, scores=["accuracy"]),
+    )
+    for fit in fits:
+        odometer = PrivacyOdometer(tmp_path / "study.db", epsilon=20.0)
+        with pytest.warns(PrivacyWarning, match="not recorded in .*study.db: fit in the") as said:
+            fit()
+        assert [each.filename for each in said] == [__file__]
+        with odometer:
+            fit()
+        fit()
+
+
+def test_an_empty_file_of_an_odometer_is_named(tmp_path):
+    (tmp_path / "study.db").touch()
+    with pytest.warns(PrivacyWarning, match="study.db is empty and begins anew"):
+        PrivacyOdometer(tmp_path / "study.db")
+
+
+# --- Runs that cannot learn ---
+
+CENSUS, RICH = make_census(2000, random_state=0)
+HIDDEN = {
+    "huge clip": ({"clip_schedule": 1e6}, "times as long as gradients, even in the mean"),
+    "diagonal": ({"clip_schedule": 1e6, "preconditioner": "diagonal"}, "times as long"),
+    "bound": ({"clip_schedule": 1e6, "max_row_norm": 4.0, "preconditioner": None}, "times as long"),
+    "growing noise": ({"noise_schedule": ExponentialDecay(1.0, 1.5)}, "times as long"),
+    "steps by name": (
+        {"step_schedule": "convex", "max_row_norm": 4.0, "preconditioner": None},
+        "up to max_row_norm=4 are clipped to 0.",
+    ),
+    "huge bound": ({"max_row_norm": 1e6}, "grows with the square of row_clipping_norm=1e"),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.parametrize("Model", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier])
+def test_settings_that_hide_everything_are_warned_of(Model, name):
+    """By the fit, as the plan prints it, unless only a release shows it."""
+    settings, says = HIDDEN[name]
+    if not settings.keys() <= Model().get_params().keys():
+        pytest.skip("It has no such parameter.")
+    model = Model(classes=[0, 1], epsilon=4.0, **settings)
+    with seeded_noise(0), pytest.warns(UtilityWarning, match=says) as said:
+        model.fit(CENSUS, RICH)
+    assert {each.filename for each in said} == {__file__}
+    planned = model.plan(*CENSUS.shape).warning_message
+    assert (says in planned) == (name != "huge bound")
+    assert not Model(epsilon=4.0).plan(*CENSUS.shape).warning_message
+
+
+@seeded_noise(0)
+def test_weights_far_below_their_bound_are_named_by_their_released_mean():
+    for weight, is_low in ((0.05, True), (10.0, False)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            DPLogisticRegression(classes=[0, 1], epsilon=4.0).fit(
+                CENSUS, RICH, sample_weight=np.full(2000, weight)
+            )
+        assert any("Set max_weight to about" in str(each.message) for each in said) == is_low
+
+
+@seeded_noise(0)
+def test_codes_among_numbers_are_named_where_they_set_the_unit():
+    rows = np.random.default_rng(0).normal(size=(2000, 3))
+    labels = (rows[:, 0] > 0).astype(int)
+    for code, is_said in ((999_999.0, True), (9.0, False)):
+        rows[:80, 0] = code
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            DPLogisticRegression(classes=[0, 1], epsilon=8.0).fit(rows, labels)
+        messages = [str(each.message) for each in said]
+        assert any("lost most numbers of columns [0]," in text for text in messages) == is_said
