@@ -20,7 +20,7 @@ from dpglm.estimators.whitening import (
     whiten,
 )
 from dpglm.losses import Logistic
-from dpglm.privacy.noise import entropy_source
+from dpglm.privacy.noise import entropy_source, seeded_noise
 from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.schedules import DecayingClip, ExponentialDecay, Schedule
 from dpglm.sums.objective import Objective
@@ -151,7 +151,7 @@ def test_the_basis_is_a_function_of_released_values_alone(
     monkeypatch.setattr(
         descent, "noisy_gradient_descent", lambda *a: spaces.append(a[2]) or descend(*a)
     )
-    with record() as recorded:
+    with record() as recorded, seeded_noise(0):
         whitening = model.fit(X, np.arange(2000) % 2).trace_.whitening
     d, n_mu = X.shape[1] + 1, model.plan(*X.shape).n_mu
     counts, moment, _ = recorded.releases

@@ -13,12 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planted_bugs import (
-    changed,
-    not_clipped,
-    unchecked,
-    wrapped,
-)  # fmt: skip
+from planted_bugs import changed, not_clipped, unchecked, wrapped  # fmt: skip
 from problems import STORAGES
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
