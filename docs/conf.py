@@ -14,7 +14,7 @@ from sphinx.errors import SphinxError
 from sphinx.pycode import ModuleAnalyzer
 
 import dpglm
-from dpglm import PrivacyWarning
+from dpglm.exceptions import PrivacyWarning
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -8,8 +8,9 @@ from dpglm.calculator import PrivacyCalculator
 from dpglm.datasets import make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
+from dpglm.estimators.regression import DPGammaRegressor, DPLinearRegression, DPPoissonRegressor
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
-from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning, instead_of
+from dpglm.exceptions import instead_of
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import seeded_noise
@@ -27,16 +28,17 @@ from dpglm.workflow import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "BudgetExceededError", "DPAGDClassifier", "DPLinearSVM", "DPLogisticRegression",
-    "DiagonalPreconditioner", "FullPreconditioner", "PrivacyBudget", "PrivacyCalculator",
-    "PrivacyLedger", "PrivacyOdometer", "PrivacyWarning", "PrivateSearchCV",
-    "PublicBoundsScaler", "Schema", "UtilityWarning", "__version__", "check_pipeline",
-    "load_schema", "make_census", "private_scores", "private_train_test_split", "read_csv",
-    "seeded_noise", "total_privacy",
+    "DPAGDClassifier", "DPGammaRegressor", "DPLinearRegression", "DPLinearSVM",
+    "DPLogisticRegression", "DPPoissonRegressor", "DiagonalPreconditioner",
+    "FullPreconditioner", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger",
+    "PrivacyOdometer", "PrivateSearchCV", "PublicBoundsScaler", "Schema", "__version__",
+    "check_pipeline", "load_schema", "make_census", "private_scores",
+    "private_train_test_split", "read_csv", "seeded_noise", "total_privacy",
 ]  # fmt: skip
 
 _SUBMODULES = (
     "schema", "workflow", "study", "baselines", "schedules", "audit", "sources", "datasets",
+    "exceptions",
 )  # fmt: skip
 
 

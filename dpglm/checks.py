@@ -119,6 +119,21 @@ def _is_moment(label: Any) -> bool:
     return getattr(label, "tzinfo", None) is not None
 
 
+def check_numbers(name: str, values: Any, **limits: float) -> np.ndarray:
+    """Return one finite number for each row as a float64 vector (n,), each within the limits."""
+    found = check_vector(name, values)
+    try:
+        # Texts would be read as numbers, and dates counted from 1970.
+        numbers = found.astype(np.float64 if found.dtype.kind in "biufO" else None)
+        usable = numbers.dtype.kind == "f" and np.isfinite(numbers).all()
+    except (TypeError, ValueError):
+        usable = False
+    if not usable or not all(_LIMITS[kind][1](numbers, x).all() for kind, x in limits.items()):
+        rule = "".join(f", {_LIMITS[kind][0]} {x:g}" for kind, x in limits.items())
+        raise ValueError(f"{name} must hold finite numbers{rule}; fill or leave out other rows.")
+    return numbers
+
+
 def check_vector(name: str, values: Any) -> np.ndarray:
     """Return one value for each row as a vector (n,)."""
     check_unmasked(name, values)

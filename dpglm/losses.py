@@ -4,6 +4,7 @@ Conventions
 -----------
 - One output: ``scores`` has shape (n,) and ``target`` is -1.0 or +1.0; the margin of a row is
   ``target * score``.
+- A target of numbers has one output, and ``target`` is the number of each row.
 - K outputs: ``scores`` has shape (n, K) and ``target`` is the index of the class, shape (n,).
   `Softmax` is the cross entropy. Margin losses are summed one-vs-rest, where the margin of output k
   is +score for the row's own class and -score for the others.
@@ -24,6 +25,9 @@ from typing import ClassVar
 import numpy as np
 
 from dpglm.checks import check_number
+
+# Scores of the log link count as at most this in size: a rate is within a factor of 1e13 of 1.
+LARGEST_EXPONENT = 30.0
 
 
 class _MarginLoss:
@@ -145,7 +149,63 @@ class Softmax:
         return gradient - gradient.mean(axis=1, keepdims=True)
 
 
-Loss = Logistic | SmoothedHinge | Hinge | Softmax
+class NumericLoss:
+    """A convex loss of a number, whose slope has no bound; a gradient is clipped all the same."""
+
+    lipschitz: ClassVar[float] = math.inf
+    curvature: ClassVar[float] = math.inf
+
+    @staticmethod
+    def mean(scores: np.ndarray) -> np.ndarray:
+        """Return the means of the target at these scores: the inverse of the link."""
+        return np.exp(np.clip(scores, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+
+
+@dataclass(frozen=True)
+class Squared(NumericLoss):
+    """Half the squared error, ``(score - number)^2 / 2``."""
+
+    code: ClassVar[int] = 4
+    curvature: ClassVar[float] = 1.0
+
+    @staticmethod
+    def mean(scores: np.ndarray) -> np.ndarray:
+        return scores
+
+    def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return scores - target
+
+    def second_derivative(self, scores: np.ndarray) -> np.ndarray:
+        return np.ones_like(scores)
+
+
+@dataclass(frozen=True)
+class Poisson(NumericLoss):
+    """Half the deviance of a Poisson count whose mean is ``exp(score)``, but for a constant."""
+
+    code: ClassVar[int] = 5
+
+    def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return self.mean(scores) - target
+
+    def second_derivative(self, scores: np.ndarray) -> np.ndarray:
+        return self.mean(scores)
+
+
+@dataclass(frozen=True)
+class Gamma(NumericLoss):
+    """Half the deviance of a gamma variable whose mean is ``exp(score)``, but for a constant."""
+
+    code: ClassVar[int] = 6
+
+    def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return 1.0 - target / self.mean(scores)
+
+    def second_derivative(self, scores: np.ndarray) -> np.ndarray:
+        return np.ones_like(scores)  # expected, as in Fisher's scoring
+
+
+Loss = Logistic | SmoothedHinge | Hinge | Softmax | Squared | Poisson | Gamma
 
 
 def _signs(scores: np.ndarray, target: np.ndarray) -> np.ndarray:

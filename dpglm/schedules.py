@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, clone
 from dpglm.checks import check_number, is_auto, is_number
 
 __all__ = [
-    "BiasCorrectedMomentum", "Constant", "ConvexStep", "DecayingClip", "DynamicNoise",
+    "BiasCorrectedMomentum", "ConvexStep", "DecayingClip", "DynamicNoise",
     "ExponentialDecay", "HeavyBall", "InverseTimeDecay", "NesterovMomentum", "PiecewiseConstant",
     "Polynomial", "PublicMetadata", "Schedule",
 ]  # fmt: skip
@@ -63,6 +63,8 @@ class PublicMetadata:
         Mean weight of a record over the largest, by this count, and without weights of classes.
     slope : float, default=1.0
         With weights: slope of the loss at zero coefficients, over that of the logistic loss.
+    residual : float, optional
+        Of a numeric target: usual size of a residual over the unit of the scores, as released.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class PublicMetadata:
     mean_weight: float = 1.0
     mean_row_weight: float = 1.0
     slope: float = 1.0
+    residual: float | None = None
 
     @property
     def expected_batch_size(self) -> float:
@@ -430,14 +433,18 @@ def _lipschitz(metadata: PublicMetadata) -> float:
 # The largest second derivatives of the logistic loss and of the default smoothed hinge. The hinge,
 # which has none, counts as the smoothed hinge.
 LOGISTIC_CURVATURE, HINGE_CURVATURE = 0.25, 5.0
+# That of a log link has no limit: with this one, steps are stable where the mean is three times as
+# large.
+LOG_LINK_CURVATURE = 20.0
 
 
 def _snr(n_mu: float, metadata: PublicMetadata) -> float:
     """Return n mu over the effective dimension, or over the number of columns before a release.
 
-    With weights, n is the sum of the weights over the largest one.
+    With weights, n is the sum of the weights over the largest one. Noise is in units of a residual.
     """
-    return n_mu * metadata.mean_weight / (metadata.effective_dimension or metadata.n_features)
+    dimension = metadata.effective_dimension or metadata.n_features
+    return n_mu * metadata.mean_weight / dimension / (metadata.residual or 1.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -445,7 +452,8 @@ class AutoClippingNorm(Schedule):
     """Clipping norm of the default rule, ``min(1, (snr / saturation)^power)`` in every iteration.
 
     A smaller norm has less noise, and distorts gradients more. With weights the norm is multiplied
-    by the slope of the loss: clipping the heaviest class alone would undo its weight.
+    by the slope of the loss: clipping the heaviest class alone would undo its weight. Residuals of
+    a numeric target have no largest size, and then the norm has none.
     """
 
     n_mu: float
@@ -453,8 +461,10 @@ class AutoClippingNorm(Schedule):
     power: float
 
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
-        relative = _snr(self.n_mu, metadata) / self.saturation
-        return np.full(n_iter, metadata.slope * min(1.0, relative**self.power))
+        relative = (_snr(self.n_mu, metadata) / self.saturation) ** self.power
+        if metadata.residual is not None:
+            return np.full(n_iter, metadata.residual * metadata.mean_weight * relative)
+        return np.full(n_iter, metadata.slope * min(1.0, relative))
 
 
 @dataclass(eq=False, repr=False)
@@ -475,7 +485,8 @@ class AutoStepSize(Schedule):
     def values(self, n_iter: int, metadata: PublicMetadata) -> np.ndarray:
         total = self.per_snr * _snr(self.n_mu, metadata)
         step = min(self.largest, total / self.momentum.displacement(n_iter))
-        curvature = min(metadata.curvature or LOGISTIC_CURVATURE, HINGE_CURVATURE)
+        limit = HINGE_CURVATURE if metadata.residual is None else LOG_LINK_CURVATURE
+        curvature = min(metadata.curvature or LOGISTIC_CURVATURE, limit)
         return np.full(n_iter, step * (LOGISTIC_CURVATURE / curvature) ** self.power)
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from dpglm import BudgetExceededError, DPLinearSVM, DPLogisticRegression, PrivacyOdometer
+from dpglm import DPLinearSVM, DPLogisticRegression, PrivacyOdometer
 from dpglm.datasets import make_census
+from dpglm.exceptions import BudgetExceededError
 from dpglm.study import plot
 
 X, y = make_census(5_000, random_state=0)

@@ -11,8 +11,9 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpglm import DPLogisticRegression, UtilityWarning
+from dpglm import DPLogisticRegression
 from dpglm.datasets import make_census
+from dpglm.exceptions import UtilityWarning
 
 # Where n mu is small a fit warns that it has learned little: that is what the figure shows.
 warnings.simplefilter("ignore", UtilityWarning)

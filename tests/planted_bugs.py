@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 from tapes import Scripted, on_tape, record, replay
 
-from dpglm import DiagonalPreconditioner, DPAGDClassifier, DPLogisticRegression, FullPreconditioner
+from dpglm import (
+    DiagonalPreconditioner,
+    DPAGDClassifier,
+    DPLogisticRegression,
+    FullPreconditioner,
+)
 from dpglm.audit import audit_choices, audit_estimator, audit_scores, designs
 from dpglm.audit.choices import ChoiceCounts, choice_counts
 from dpglm.audit.designs import canary_scores, counted_scores, cross_moment_scores
@@ -31,7 +36,7 @@ from dpglm.privacy import vault as vaults
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ChoiceEvent, SampledGaussianEvent, composed_mu, run_lengths
 from dpglm.privacy.gaussian import gdp_epsilon
-from dpglm.privacy.noise import entropy_source, seeded_noise
+from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.vault import Vault
 from dpglm.sums import objective as objectives
@@ -392,7 +397,7 @@ def no_person_moves_a_release_by_more_than_charged():
 def a_search_states_all_that_it_releases():
     X = np.random.default_rng(0).normal(size=(60, 2))
     model = DPLogisticRegression(max_iter=1, preconditioner=None)
-    with record() as tape, seeded_noise(None):
+    with record() as tape:
         search = PrivateSearchCV(model, {"clip_schedule": [0.1, 1.0]}).fit(X, np.arange(60) % 2)
     released = composed_mu(run_lengths(release.event for release in tape.releases))
     return released <= search.privacy_.mu()

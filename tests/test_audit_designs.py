@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, FullPreconditioner, baselines
+from dpglm import (
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    FullPreconditioner,
+    baselines,
+)
 from dpglm.audit import audit_choices, audit_estimator
 from dpglm.audit.choices import choice_counts
 from dpglm.audit.designs import canary_scores, counted_scores, cross_moment_scores

@@ -10,10 +10,9 @@ from sklearn.linear_model import LogisticRegression
 
 from dpglm import DPAGDClassifier, DPLogisticRegression
 from dpglm.audit import audit_choices, audit_estimator, audit_scores
-from dpglm.audit.black_box import epsilon_of_guesses
 from dpglm.audit.choices import ChoiceCounts, noisy_max_distribution
 from dpglm.audit.designs import canary_scores
-from dpglm.audit.statistics import CanaryScores
+from dpglm.audit.statistics import CanaryScores, epsilon_of_guesses
 from dpglm.baselines import PrivGene
 
 

@@ -7,8 +7,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from dpglm import DPAGDClassifier, DPLogisticRegression, PrivacyWarning
+from dpglm import DPAGDClassifier, DPLogisticRegression
 from dpglm.datasets import make_census
+from dpglm.exceptions import PrivacyWarning
 from dpglm.workflow import PrivateSearchCV
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn 1.9 and later has them")

@@ -21,7 +21,7 @@ import dpglm
 from dpglm import DPLogisticRegression, PrivacyOdometer, Schema
 from dpglm.audit.report import AuditReport, audit_estimator, audit_table
 from dpglm.datasets import make_census
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.study import comparison, methods, plot
 from dpglm.study.cli import main
@@ -83,7 +83,7 @@ def test_every_estimator_of_the_package_is_audited_by_name_and_every_baseline_co
 
     found = {c for c in subclasses(PrivateLinearClassifier) if c.__name__[0] != "_"}
     own = {c for c in found if c.__module__.startswith("dpglm.")}
-    own = {c for c in own if c.__module__ != "dpglm.estimators.base"}
+    own = {c for c in own if c.__module__ != "dpglm.estimators.classification"}
     assert own == {type(method.estimator) for method in AUDITED.values()}
     assert own <= {type(method.estimator) for method in METHODS.values()}
 

@@ -30,10 +30,10 @@ from dpglm import (
     DPLinearSVM,
     DPLogisticRegression,
     PrivateSearchCV,
-    UtilityWarning,
     check_pipeline,
     seeded_noise,
 )
+from dpglm.exceptions import UtilityWarning
 from dpglm.schema import (
     BooleanColumn,
     CategoricalColumn,
@@ -49,7 +49,10 @@ from dpglm.schema.columns import Column
 from dpglm.study import ShapeDisplay, explain_local
 from dpglm.study.cli import main
 from dpglm.study.models import SKOPS_TYPES, fit_csv
-from dpglm.workflow import PrivateThresholdClassifier, private_scores
+from dpglm.workflow import (
+    PrivateThresholdClassifier,
+    private_scores,
+)
 
 N = 400
 RNG = np.random.default_rng(0)

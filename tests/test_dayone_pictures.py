@@ -20,7 +20,6 @@ from dpglm import (
     PrivacyOdometer,
     PrivateSearchCV,
     Schema,
-    UtilityWarning,
     baselines,
     load_schema,
     make_census,
@@ -28,7 +27,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.audit import audit_estimator
-from dpglm.exceptions import instead_of
+from dpglm.exceptions import UtilityWarning, instead_of
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.study import (
     PrivacyReport,

@@ -10,14 +10,13 @@ from dpglm import (
     DPLinearSVM,
     DPLogisticRegression,
     PrivacyOdometer,
-    PrivacyWarning,
     PrivateSearchCV,
-    UtilityWarning,
     make_census,
     private_scores,
     seeded_noise,
 )
 from dpglm.baselines import MajorityClassifier, PrivGene
+from dpglm.exceptions import PrivacyWarning, UtilityWarning
 from dpglm.schedules import ExponentialDecay
 from dpglm.workflow import PrivateCalibratedClassifier
 

@@ -21,7 +21,12 @@ from tapes import Failing, Noted, on_tape
 from dpglm.audit.recorder import ReleaseRecorder
 from dpglm.losses import Hinge
 from dpglm.privacy import noise
-from dpglm.privacy.noise import entropy_source, rounded_gaussian, rounded_laplace, seeded_noise
+from dpglm.privacy.noise import (
+    entropy_source,
+    rounded_gaussian,
+    rounded_laplace,
+    seeded_noise,
+)
 from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.blocks import BlockObjective

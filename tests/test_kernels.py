@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dpglm.kernels import run_chunks
 from dpglm.kernels.arithmetic import EXACT, exp, log
-from dpglm.kernels.clip import margin_coefficients
+from dpglm.kernels.clip import single_coefficients
 from dpglm.kernels.vectors import LANES, load, store
 from dpglm.sums.objective import rows_per_chunk
 
@@ -53,8 +53,8 @@ def test_exp_is_clamped_to_positive_finite_values():
 @njit(**EXACT)
 def coefficients_of(scores, signed, clip, weights, code, curvature):
     for i in range(0, scores.size, LANES):
-        sized = margin_coefficients(
-            load(scores, i), load(signed, i), clip, weights, None, 0, code, curvature
+        sized = single_coefficients(
+            load(scores, i), load(signed, i), None, clip, weights, None, 0, code, curvature
         )
         store(scores, i, sized)
 

@@ -44,17 +44,15 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from dpglm import (
-    BudgetExceededError,
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     PrivacyLedger,
     PrivacyOdometer,
-    PrivacyWarning,
     PublicBoundsScaler,
-    UtilityWarning,
 )
 from dpglm.baselines import MajorityClassifier, ObjectivePerturbation, PrivGene
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning
 from dpglm.privacy import odometer as odometers
 from dpglm.privacy.vault import Vault
 from dpglm.workflow import (
@@ -67,7 +65,7 @@ from dpglm.workflow import (
 )
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::dpglm.PrivacyWarning", "ignore::dpglm.UtilityWarning"
+    "ignore::dpglm.exceptions.PrivacyWarning", "ignore::dpglm.exceptions.UtilityWarning"
 )
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.1, 1.0, size=(60, 3))

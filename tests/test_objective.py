@@ -131,26 +131,17 @@ def test_a_row_may_be_counted_on_either_side_of_a_bound_and_may_overflow_once():
     ask = methodcaller("norm_histogram", np.array([1.0, 2.0]))
     assert plain.excess(np.array([0.0, 2.0, 2.0]), ask, None) == 0.0
     assert plain.excess(np.array([0.0, 4.0, 0.0]), ask, None) > 0.0
-    no_rounding = SimpleNamespace(
-        moment_rounding=float, rounding_slack=lambda n: 0.0, line_rounding=lambda *given: 0.0
-    )
+    no_rounding = SimpleNamespace(moment_rounding=float, rounding_slack=lambda n: 0.0)
     tolerance = Tolerance(replace(plain, x=1e200 * rows), no_rounding)
     of_two = {"groups": groups, "max_contributions": 2, "fit_intercept": False}
     persons = Objective(rows, np.ones(4), Logistic(), **of_two).reference
     persons = replace(persons, x=1e200 * rows, inverse_norms=1e-200 * persons.inverse_norms)
-    only_two = {"class_weight": np.array([0.0, 1.0]), "fit_intercept": False}
-    some = Objective(rows, np.array([-1.0, -1.0, 1.0, 1.0]), Logistic(), **only_two).reference
-    line = np.array([1e200]), np.ones(1), np.array([0.0, 0.5])
     with np.errstate(all="ignore"):
-        of_lines = Tolerance(replace(some, x=1e200 * rows), no_rounding).line_losses(
-            *line, clip=3.0
-        )
         moved = tolerance.second_moment(1.0, False, np.array([1e200]))
         of_persons = Tolerance(persons, no_rounding).gradient_sum(np.array([1e200]), 3.0)
     assert moved == pytest.approx(4 + 4 * 2.0)
     assert tolerance._units(3) == (4 + 3 + 2) * 2.0**-53
     assert of_persons == pytest.approx(2 * 2 * 3.0)
-    assert of_lines == pytest.approx(math.sqrt(2) * 2 * 2 * 0.5 * 3.0)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["kind"])

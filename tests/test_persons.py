@@ -23,12 +23,12 @@ from dpglm import (
     DPLinearSVM,
     DPLogisticRegression,
     FullPreconditioner,
-    PrivacyWarning,
     baselines,
     seeded_noise,
 )
 from dpglm.audit import audit_estimator
 from dpglm.audit.recorder import largest_ratio
+from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic
 from dpglm.sums.objective import Objective
 from dpglm.sums.reference import parts_of_groups

@@ -69,9 +69,9 @@ from dpglm import (
     DPLogisticRegression,
     PrivacyLedger,
     PrivacyOdometer,
-    PrivacyWarning,
     PublicBoundsScaler,
 )
+from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.schema import NumericColumn, Schema, Target
 from dpglm.workflow import PrivateKFold, check_pipeline, total_privacy

@@ -18,11 +18,11 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
-from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner, seeded_noise
+from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import audit_choices, audit_estimator, audit_scores
-from dpglm.audit.black_box import BlackBoxAudit
 from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.designs import canary_scores
+from dpglm.audit.statistics import BlackBoxAudit
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.schedules import DecayingClip
 
@@ -32,13 +32,6 @@ SETTING = {
 }  # fmt: skip
 AUDITED = [bug for bug in BUGS if bug.audit]
 CLAIMED = [bug for bug in BUGS if bug.claim]
-
-
-@pytest.fixture(autouse=True)
-def same_noise():
-    """Draw the same noise in every run of these tests, and other noise in every fit."""
-    with seeded_noise(np.random.RandomState(0)):
-        yield
 
 
 def named(bug):
@@ -214,7 +207,7 @@ def test_the_power_of_every_audit_is_above_99_percent(bug, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "bug",
     [
-        pytest.param(b, id=b.name, marks=[pytest.mark.slow] * (i not in (0, 8, 16)))
+        pytest.param(b, id=b.name, marks=[pytest.mark.slow] * (i % 16 > 0))
         for i, b in enumerate(AUDITED)
     ],
 )

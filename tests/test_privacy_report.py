@@ -16,9 +16,10 @@ from scipy.stats import norm
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, PrivacyWarning, seeded_noise
+from dpglm import DPLogisticRegression, PrivacyLedger, PrivacyOdometer, seeded_noise
 from dpglm.audit.report import AuditReport
 from dpglm.datasets import make_census
+from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.events import Event, FilterEvent, GaussianEvent, SampledGaussianEvent
 from dpglm.privacy.ledger import FIXED_IN_ADVANCE
 from dpglm.study import PrivacyReport

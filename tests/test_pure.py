@@ -28,7 +28,7 @@ def log_law(points, scale):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_noise_has_the_law_that_is_claimed(size):
     scale, n = 1.5, 800
-    entropy = entropy_source(0)
+    entropy = entropy_source()
     drawn = np.array([box_noise(size, scale, entropy) for _ in range(n)])
     points = np.array(list(itertools.product(range(-60 // size, 60 // size + 1), repeat=size)))
     law = np.exp(log_law(points, scale))
@@ -53,7 +53,7 @@ def test_a_step_of_all_numbers_changes_a_probability_by_no_more_than_is_paid(siz
 
 def test_what_is_released_has_the_spread_and_the_quantile_that_are_stated():
     """In units of the sensitivity over epsilon; half of the noise would be seen."""
-    entropy, epsilon = entropy_source(0), 0.25
+    entropy, epsilon = entropy_source(), 0.25
     for size in (1, 2):
         mechanism, zeros = BoxSums(size, epsilon), np.zeros(size)
         drawn = np.array([mechanism.release(zeros, entropy) for _ in range(800)]) * epsilon

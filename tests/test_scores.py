@@ -16,16 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from tapes import record, replay
 
-from dpglm import (
-    BudgetExceededError,
-    DPLogisticRegression,
-    PrivacyBudget,
-    PrivacyOdometer,
-    PrivacyWarning,
-    UtilityWarning,
-    seeded_noise,
-)
+from dpglm import DPLogisticRegression, PrivacyBudget, PrivacyOdometer, seeded_noise
 from dpglm.audit.recorder import largest_ratio
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning, UtilityWarning
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.workflow import (
@@ -46,7 +39,7 @@ from dpglm.workflow.releases import (
 )
 
 RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of:dpglm.UtilityWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of:dpglm.exceptions.UtilityWarning")
 
 
 def under(relation, estimate=100):

@@ -16,19 +16,18 @@ from sklearn.utils.estimator_checks import check_estimator
 from tapes import record, replay
 
 from dpglm import (
-    BudgetExceededError,
     DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     PrivacyBudget,
     PrivacyOdometer,
-    PrivacyWarning,
     PublicBoundsScaler,
     seeded_noise,
 )
 from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import ObjectivePerturbation, PrivGene
 from dpglm.datasets import make_census
+from dpglm.exceptions import BudgetExceededError, PrivacyWarning
 from dpglm.privacy.events import ChoiceEvent, composed_mu, run_lengths
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.noise import entropy_source

@@ -13,7 +13,13 @@ from scipy.stats import chisquare
 from dpglm.audit.choices import permute_and_flip_law
 from dpglm.privacy import selection
 from dpglm.privacy.composition import bounded_range_delta
-from dpglm.privacy.events import ChoiceEvent, FilterEvent, GaussianEvent, pure_mu, zcdp_epsilon
+from dpglm.privacy.events import (
+    ChoiceEvent,
+    FilterEvent,
+    GaussianEvent,
+    pure_mu,
+    zcdp_epsilon,
+)
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_log_delta
 from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.noise import entropy_source, rounded_laplace

@@ -18,7 +18,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines, seeded_noise
+from dpglm import (
+    DPAGDClassifier,
+    DPLinearSVM,
+    DPLogisticRegression,
+    baselines,
+    seeded_noise,
+)
 from dpglm.datasets import fetch_table, make_census
 from dpglm.schedules import DecayingClip, DynamicNoise, ExponentialDecay
 

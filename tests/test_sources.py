@@ -22,7 +22,13 @@ from dpglm.datasets import make_census
 from dpglm.estimators import inputs
 from dpglm.privacy import vault as vaults
 from dpglm.privacy.noise import rounded_gaussian
-from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
+from dpglm.schema import (
+    CategoricalColumn,
+    NumericColumn,
+    Schema,
+    Target,
+    load_schema,
+)
 from dpglm.schema.values import floating
 from dpglm.sources import base
 from dpglm.sources.arrays import ArraySource, IterableSource

@@ -190,8 +190,8 @@ def test_public_names():
     assert set(dpglm.__all__) == {
         *("DPAGDClassifier", "DPLinearSVM", "DPLogisticRegression", "__version__"),
         *("DiagonalPreconditioner", "FullPreconditioner", "PublicBoundsScaler", "Schema"),
-        *("BudgetExceededError", "PrivacyBudget", "PrivacyCalculator", "PrivacyLedger"),
-        *("PrivacyOdometer", "PrivacyWarning", "UtilityWarning", "seeded_noise"),
+        *("DPGammaRegressor", "DPLinearRegression", "DPPoissonRegressor", "seeded_noise"),
+        *("PrivacyBudget", "PrivacyCalculator", "PrivacyLedger", "PrivacyOdometer"),
         *("PrivateSearchCV", "check_pipeline", "private_scores", "private_train_test_split"),
         *("load_schema", "make_census", "read_csv", "total_privacy"),
     }

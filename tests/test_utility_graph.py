@@ -16,7 +16,12 @@ from dpglm.calculator import expected_accuracy
 from dpglm.datasets import make_census
 from dpglm.schedules import ExponentialDecay
 from dpglm.study import plot
-from dpglm.study.utility import UtilityCell, UtilityGraph, UtilityGraphResults, resampled_split
+from dpglm.study.utility import (
+    UtilityCell,
+    UtilityGraph,
+    UtilityGraphResults,
+    resampled_split,
+)
 
 X, Y = make_census(400, random_state=0)
 FITS = []

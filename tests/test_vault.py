@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planted_bugs import changed, not_clipped, unchecked, wrapped  # fmt: skip
+from planted_bugs import (
+    changed,
+    not_clipped,
+    unchecked,
+    wrapped,
+)  # fmt: skip
 from problems import STORAGES
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
@@ -21,17 +26,11 @@ from sklearn.base import clone
 from strategies import ESTIMATORS
 from tapes import Failing, on_tape, record, replay
 
-from dpglm import (
-    BudgetExceededError,
-    DPAGDClassifier,
-    DPLinearSVM,
-    DPLogisticRegression,
-    PrivacyOdometer,
-    seeded_noise,
-)
+from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdometer, seeded_noise
 from dpglm.audit import recorder
 from dpglm.audit.recorder import ReleaseRecorder, largest_ratio
 from dpglm.baselines import PrivGene, SGDAdvancedComposition, SGDMomentsAccountant
+from dpglm.exceptions import BudgetExceededError
 from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import (
@@ -361,8 +360,10 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
         "norm_histogram",
         "magnitude_histogram",
         "second_moment",
+        "target_histogram",
+        "target_sum",
     ]
-    changes = ["change_basis", "scale_columns", "weigh_classes", "weigh_rows"]
+    changes = ["change_basis", "change_target", "scale_columns", "weigh_classes", "weigh_rows"]
     assert sorted(questions) == sorted(["admits", "check_unbroken", *changes, *asked])
     X, y = table()
     sums = Objective(X, 2.0 * y - 1, Logistic())
@@ -763,7 +764,7 @@ def test_no_solver_can_go_on_once_a_release_has_failed(name):
         def _train(self, vault, plan, on_step):
             with contextlib.suppress(MemoryError, BudgetExceededError):
                 return super()._train(vault, plan, on_step)
-            shape = self._space(plan.metadata).shape
+            shape = self._space(plan).shape
             return SimpleNamespace(coef=np.zeros(shape), n_iter=1)
 
     model = Stubborn(**made(name, "zero_out").get_params(deep=False))

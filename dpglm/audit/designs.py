@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from dpglm.audit.recorder import RecordedRelease, ReleaseRecorder, record
 from dpglm.audit.statistics import CanaryScores
 from dpglm.checks import check_choice
-from dpglm.estimators.adaptive_plan import AdaptivePlan
+from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.whitening import DiagonalPreconditioner
 from dpglm.exceptions import require

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dpglm import baselines
-from dpglm.audit.black_box import BlackBoxAudit
 from dpglm.audit.choices import audit_choices, choice_counts
 from dpglm.audit.designs import (
     canary_scores,
@@ -20,7 +19,7 @@ from dpglm.audit.designs import (
     iterate_scores,
     minimizer_scores,
 )
-from dpglm.audit.statistics import AuditResult, CanaryScores, audit_scores
+from dpglm.audit.statistics import AuditResult, BlackBoxAudit, CanaryScores, audit_scores
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression

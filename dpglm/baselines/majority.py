@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm.baselines.records import Records
-from dpglm.estimators.base import PrivateLinearClassifier
-from dpglm.estimators.plan import Plan, ledger_of, resolved_class_weight
+from dpglm.estimators.classification import PrivateLinearClassifier, resolved_class_weight
+from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
@@ -87,8 +87,12 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     fit_intercept: ClassVar[bool] = True
 
     _counts_weights: ClassVar[bool | None] = False
-    _learns_little: ClassVar[bool] = True
     _reads_blocks: ClassVar[bool] = False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> CountPlan:
         noise_multiplier = 1 / budget.mu
@@ -106,7 +110,7 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
         scores = np.log(least * resolved_class_weight(self.class_weight, self.classes_, least))
         trace = FitTrace(counts=counts)
         trace.record(*vault.log)
-        trace.coef = np.zeros(self._space(plan.metadata).shape)
+        trace.coef = np.zeros(self._space(plan).shape)
         trace.coef[-1:] = scores if plan.metadata.n_outputs > 1 else scores[1:] - scores[:1]
         if on_step is not None:
             on_step(0, trace.coef)

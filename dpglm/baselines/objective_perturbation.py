@@ -53,7 +53,7 @@ from dpglm.baselines.perturbation import (
     minimizer_event,
     noise_multiplier_of,
 )
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ObjectivePerturbationEvent
 from dpglm.privacy.vault import GaussianSum

@@ -18,7 +18,7 @@ from dpglm.baselines.records import (
     shortened,
 )
 from dpglm.checks import check_number, check_whole, is_auto
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from dpglm.baselines.records import UNIT_ROUNDOFF, Records, terms_of_a_sum
 from dpglm.checks import check_number, check_whole, is_auto
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
@@ -246,7 +246,7 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         return CandidateLosses(X, target, loss, feature_bound=self.feature_bound, **options)
 
     def _train(self, vault: MutationVault, plan: GeneticPlan, on_step: OnStep) -> FitTrace:
-        space, metadata = self._space(plan.metadata), plan.metadata
+        space, metadata = self._space(plan), plan.metadata
         trace = FitTrace("mutation", "column", "output", "noise_scale")
         coef = np.zeros((space.n_columns, space.n_outputs))
         penalised = np.ones_like(coef)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from dpglm.checks import check_number, check_whole, is_auto
-from dpglm.estimators.base import PrivateLinearClassifier
+from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
-from dpglm.estimators.plan import PrivacyPlan, make_plan
+from dpglm.estimators.plan import PrivacyPlan, label_counts_of, make_plan
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget, check_clip
 from dpglm.privacy.events import SampledGaussianEvent, sampling_under
@@ -65,6 +65,7 @@ class _SmallBatches(NamedLossMixin):
             clip_schedule=Constant(check_clip("clip", self.clip)),
             noise_schedule=Constant(),
             step_schedule=Constant(check_number("step", self.step, above=0, at_most=1e50)),
+            counts=label_counts_of(budget.mu, metadata),
             **noise,
         )
 
@@ -226,7 +227,10 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     True
     """
 
-    _learns_little: ClassVar[bool] = True
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         if budget.neighboring_relation == "replace_one":

@@ -42,3 +42,15 @@ N_ITER_PLAIN = 87  # iterations without momentum that move as far as N_ITER with
 CAUCHY_SCALE = 2.5  # of coefficients (Gelman et al. 2008)
 MIN_RIDGE = 2.0**-30  # over the squared clipping norm: keeps condition numbers below 2^15
 MIN_UNCLIPPED = 1e-6  # part of a second moment that is left after rows were clipped
+
+# A numeric target.
+MIN_TARGET_FRACTION = 0.01  # of mu^2, for each of two or three releases
+MAX_TARGET_FRACTION = 0.05  # of mu^2, where even so a count has a noise above n / 40
+TARGET_NOISE = 1 / 40  # of n, the noise of a count that is aimed at: a bin of 11 % shows
+DETECTED_TARGETS = 0.001  # of n: sizes of y that fewer records have are not seen
+FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms
+INTERCEPT_FRACTION = 0.05  # of mu^2, for the last steps of the intercept
+N_INTERCEPT = 6  # of these steps, the mean of whose last half is taken
+INTERCEPT_STEP = 0.7  # after three steps 3 % of the error are left
+INTERCEPT_CLIP = 2.0  # times the norm of the rule for one dimension: skewed residuals are the point
+MIN_INTERCEPT_N_MU = 60.0  # with less, the steps' noise is larger than the bias that they remove

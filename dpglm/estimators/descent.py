@@ -8,11 +8,18 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from dpglm.checks import check_number, is_number
-from dpglm.estimators.base import WeightedClassifier
+from dpglm.estimators import defaults
+from dpglm.estimators.classification import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debiasing_of, expected_columns
 from dpglm.estimators.inference import InferenceResults, inference_of
-from dpglm.estimators.plan import PrivacyPlan, make_plan
+from dpglm.estimators.plan import (
+    PlannedRelease,
+    PrivacyPlan,
+    label_counts_of,
+    make_plan,
+)
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
+from dpglm.estimators.target import settle_intercept
 from dpglm.estimators.whitening import (
     Preconditioner,
     automatic_configuration,
@@ -50,7 +57,8 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         without = is_number(self.inference_fraction) and self.inference_fraction == 0
         last = () if without else debiasing_of(self, budget, metadata)
         expected = expected_columns(last, budget, metadata) if last else None
-        left = 1 - metadata.count_fraction - sum(release.fraction for release in last)
+        counts, intercept = self._target_releases(budget, metadata)
+        left = 1 - sum(release.fraction for release in (*counts, *intercept, *last))
         n_mu = budget.n_mu(metadata.n_samples, left)
         given = {name: getattr(self, name) for name in _RUN} | {"sampling_rate": rate}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)
@@ -68,12 +76,20 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
             averaging=averaging,
             **check_schedules(chosen),
             preconditioner=preconditioner,
+            counts=counts,
             first=first,
+            intercept=intercept,
             last=last,
             noise_multiplier=noise_multiplier,
             batches=self.batches,
         )
         return replace(plan, expected_columns=expected)
+
+    def _target_releases(
+        self, budget: PrivacyBudget, metadata: PublicMetadata
+    ) -> tuple[tuple[PlannedRelease, ...], tuple[PlannedRelease, ...]]:
+        """Return the releases of the target before the rows', and those for the intercept."""
+        return (label_counts_of(budget.mu, metadata) if metadata.count_fraction else ()), ()
 
     def _noise_multiplier(self) -> float | None:
         """Return the checked noise multiplier if it determines the number of iterations."""
@@ -92,12 +108,18 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         return check_number("noise_multiplier", self.noise_multiplier, **limits)
 
     def _train(self, vault: Vault, plan: PrivacyPlan, on_step: OnStep) -> FitTrace:
-        space = self._space(plan.metadata)
+        space = self._space(plan)
         columns = "clip", "noise_std", "step", "gradient_norm"
         trace = FitTrace(*columns)
         if plan.first:
             plan, space, trace.whitening = whiten(vault, plan, space)
+            if plan.metadata.residual is not None:
+                # The slope of a residual has no bound: rows that whitening clipped would dominate.
+                dimension = trace.whitening.effective_dimension
+                vault.weigh_rows(math.sqrt(defaults.FULL_WEIGHT * dimension))
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
+        if plan.intercept:
+            trace.coef = settle_intercept(vault, plan, space, trace.coef)
         if plan.last:
             trace.debiased = debias(vault, plan, space, trace)
         return trace

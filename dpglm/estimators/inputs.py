@@ -14,7 +14,14 @@ from sklearn import config_context
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from dpglm.checks import check_labels, check_number, check_rows, check_vector, check_whole
+from dpglm.checks import (
+    check_labels,
+    check_number,
+    check_numbers,
+    check_rows,
+    check_vector,
+    check_whole,
+)
 from dpglm.estimators.callbacks import picklable_copy
 from dpglm.privacy.vault import block_sums
 from dpglm.schema.values import BOUND_KEY, check_sparse, composed, reworded_error
@@ -99,26 +106,27 @@ _OF_ROWS = {"row_weights", "groups"}
 class TrainingData:
     """The validated input of a fit: rows and labels in memory, or a source of blocks of both.
 
-    ``shape`` has the number of records and of columns, and ``dtype`` is the type of coefficients.
-    ``max_row_norm`` is the bound on row norms, if there is one, without an intercept. Options are
-    weights or groups of the rows, with their public bounds.
+    A numeric target has no ``classes``. ``shape`` has the number of records and of columns, and
+    ``dtype`` is the type of coefficients. ``max_row_norm`` is the bound on row norms, if there is
+    one, without an intercept. Options are weights or groups of the rows, with public bounds.
     """
 
     X: Any
     y: np.ndarray | None
     source: Source | None
-    classes: np.ndarray
+    classes: np.ndarray | None
     shape: tuple[int, int]
     dtype: Any
     max_row_norm: float | None
     options: dict[str, Any] = field(default_factory=dict)
 
-    def sums(self, estimator: Any, files: ExitStack) -> Any:
+    def sums(self, estimator: Any, loss: Any, files: ExitStack) -> Any:
         """Return the holder of all rows that an estimator makes of them, or of each block."""
         if self.source is None:
-            return _held(estimator, self.classes, self.X, self.y, **self.options)
-        make = partial(_held, picklable_copy(estimator), self.classes)
-        model = make(np.zeros((1, self.shape[1])), self.classes[:1])
+            return _held(estimator, loss, self.classes, self.X, self.y, **self.options)
+        make = partial(_held, picklable_copy(estimator), loss, self.classes)
+        first = np.ones(1) if self.classes is None else self.classes[:1]
+        model = make(np.zeros((1, self.shape[1])), first)
         cached = files.enter_context(kept_in_a_file(self.source)) if self.source.cache else None
         return block_sums((cached or self.source).blocks(make), model)
 
@@ -131,22 +139,13 @@ class TrainingData:
 
 
 def _held(
-    estimator: Any,
-    classes: np.ndarray,
-    X: Any,
-    y: np.ndarray,
-    **options: Any,
+    estimator: Any, loss: Any, classes: np.ndarray | None, X: Any, y: np.ndarray, **options: Any
 ) -> Any:
     """Return an estimator's holder of rows in memory, or of a block of them."""
-    n_classes = len(classes)
-    return estimator._holder(
-        X,
-        encoded_target(y, classes),
-        estimator._loss(n_classes),
-        n_outputs=1 if n_classes == 2 else n_classes,
-        fit_intercept=bool(estimator.fit_intercept),
-        **options,
-    )
+    target = checked_target(estimator, y) if classes is None else encoded_target(y, classes)
+    options["n_outputs"] = 1 if classes is None or len(classes) == 2 else len(classes)
+    options["fit_intercept"] = bool(estimator.fit_intercept)
+    return estimator._holder(X, target, loss, **options)
 
 
 def public_max_row_norm(X: Any) -> float | None:
@@ -186,7 +185,7 @@ def training_data(
             if not kept.all():
                 rows, labels = rows[kept], labels[kept]
                 options |= {name: options[name][kept] for name in _OF_ROWS & options.keys()}
-        classes, shape = _label_set(estimator.classes, labels, None), (n_records, rows.shape[1])
+        classes, shape = _label_set(estimator, labels, None), (n_records, rows.shape[1])
         return TrainingData(rows, labels, None, classes, shape, rows.dtype, bound, options)
     if sample_weight is not None or groups is not None:
         raise TypeError("sample_weight and groups are for rows in memory, not for blocks of rows.")
@@ -201,7 +200,7 @@ def training_data(
         X=None,
         y=None,
         source=source,
-        classes=_label_set(estimator.classes, None, source),
+        classes=_label_set(estimator, None, source),
         shape=(source.n_samples, source.n_features),
         dtype=np.dtype(np.float32 if single else np.float64),
         max_row_norm=public_max_row_norm(source.template),
@@ -214,7 +213,7 @@ def _validated(estimator: Any, X: Any, y: Any, *, finite: bool) -> tuple[Any, np
     Estimators that read blocks find NaN by row norms, without another pass over the data. With
     groups all rows are checked first, as only the first rows of a group are kept.
     """
-    y = None if y is None else check_labels("y", y)
+    y = None if y is None else checked_target(estimator, y)
     checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
     checks["ensure_all_finite"] = finite or not estimator._reads_blocks
     try:
@@ -227,13 +226,21 @@ def _validated(estimator: Any, X: Any, y: Any, *, finite: bool) -> tuple[Any, np
     raise reworded_error(failed, X)
 
 
-def _label_set(declared: Any, y: np.ndarray | None, source: Source | None) -> np.ndarray:
+def checked_target(estimator: Any, y: Any) -> np.ndarray:
+    """Return labels, or numbers within the limits of an estimator that has a numeric target."""
+    limits = estimator._target_limits
+    return check_labels("y", y) if limits is None else check_numbers("y", y, **limits)
+
+
+def _label_set(estimator: Any, y: np.ndarray | None, source: Source | None) -> np.ndarray | None:
     """Return the label set, which must contain the labels; each pass over blocks checks that.
 
     scikit-learn warns of few labels that are all distinct, so it sees those of blocks thrice.
     """
-    if declared is not None:
-        return resolved_classes(declared, y)
+    if estimator._target_limits is not None:
+        return None
+    if estimator.classes is not None:
+        return resolved_classes(estimator.classes, y)
     y = source.observed_labels() if y is None else y
     check_classification_targets(y if source is None else np.repeat(y, 3))
     return resolved_classes(None, y)

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice, repeat
@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpglm.checks import check_labels, check_number, check_whole
-from dpglm.estimators.defaults import COUNT_FRACTION, LEAST_COUNT_NOISE
-from dpglm.estimators.inputs import LARGEST_WEIGHT
+from dpglm.checks import check_whole
 from dpglm.exceptions import UtilityWarning, require
 from dpglm.privacy.budget import CLIP_RANGE, LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.calibration import (
@@ -42,7 +40,6 @@ from dpglm.schedules import (
     averaging_weights,
     schedule_values,
 )
-from dpglm.schema.values import composed
 from dpglm.tables import Printed
 
 # A plan lists every iteration.
@@ -102,11 +99,14 @@ class Plan(Printed):
     metadata: PublicMetadata
     ledger: PrivacyLedger
     budget: PrivacyBudget
-    # The count of labels of a fit with weights, the releases of a preconditioner, and those for
-    # intervals.
+    # The releases of the target, the count of labels of a fit with weights among them; those of a
+    # preconditioner; after the descent those for the intercept of a regression, and for intervals.
     counts: tuple[PlannedRelease, ...] = ()
     first: tuple[PlannedRelease, ...] = ()
+    intercept: tuple[PlannedRelease, ...] = ()
     last: tuple[PlannedRelease, ...] = ()
+    # Of the fit that has this plan.
+    loss: Any = None
 
     def __post_init__(self) -> None:
         for value in vars(self).values():
@@ -304,107 +304,27 @@ def label_counts_of(mu: float, metadata: PublicMetadata) -> tuple[PlannedRelease
     return (PlannedRelease("label count", "the weights of classes", fraction, multiplier),)
 
 
-def plan_with_weights(
-    estimator: Any, budget: PrivacyBudget, metadata: PublicMetadata, data: Any = None
-) -> Any:
-    """Return the plan of a fit with weights, `data` its input, if there is one.
-
-    Losses are divided by the largest weight, and the penalty with them. A descent counts weights by
-    class first, for their mean, and so do all estimators for ``"balanced"``.
-    """
-    given = estimator.class_weight
-    weights = resolved_class_weight(given, None if data is None else data.classes)
-    if data is None and len(weights) < max(2, metadata.n_outputs):
-        weights = np.append(weights, 1.0)  # of classes without a weight
-    largest = weights.max()
-    if data is not None and "row_weights" in data.options:
-        largest *= estimator.max_weight
-        if getattr(estimator, "inference_fraction", 0.0):
-            raise ValueError("sample_weight needs inference_fraction=0.")
-    metadata = replace(metadata, alpha=metadata.alpha / largest)
-    needed = estimator._counts_weights
-    if not (isinstance(given, str) if needed is None else needed):
-        return estimator._plan(budget, metadata)
-    scores = np.zeros((1, metadata.n_outputs)[: 1 + (metadata.n_outputs > 1)])
-    loss = estimator._loss(max(2, metadata.n_outputs))
-    slope = float(np.linalg.norm(loss.derivative(scores, np.ones(1, dtype=int))))
-    metadata = replace(metadata, count_fraction=COUNT_FRACTION, slope=slope / LOGISTIC_SLOPE)
-    plan = estimator._plan(budget, metadata)
-    if plan.counts:
-        return plan
-    (count,), rest = label_counts_of(budget.mu, metadata), budget
-    if budget.epsilon < math.inf:
-        left = budget.mu * math.sqrt(1 - COUNT_FRACTION)
-        rest = replace(budget, epsilon=gdp_epsilon(left, budget.delta))
-    plan = estimator._plan(rest, metadata)
-    # Releases that are not Gaussian leave less to a count than its fraction of mu^2.
-    while composed_epsilon(((count.event, 1), *plan.ledger.events), budget.delta) > budget.epsilon:
-        count = replace(count, noise_multiplier=1.1 * count.noise_multiplier)
-    events = ((count.event, 1), *plan.ledger.events)
-    return replace(plan, budget=budget, counts=(count,), ledger=replace(plan.ledger, events=events))
-
-
-def weigh(vault: Any, plan: Any, class_weight: Any, data: Any) -> Any:
-    """Give the classes their weights, over the largest, and return the plan for them.
-
-    A plan may have a count of labels, which is released first. Each count is then raised to twice
-    the noise at least, which bounds the weight of a class without records.
-    """
-    counts, metadata = None, plan.metadata
-    if plan.counts:
-        noisy = vault.label_counts(plan.counts[0].noise_multiplier)
-        least = max(LEAST_COUNT_NOISE * vault.log[-1].noise_scale, 2.0**-20)
-        counts = np.maximum(noisy, least)
-    weights = resolved_class_weight(class_weight, data.classes, counts)
-    largest = weights.max()
-    vault.weigh_classes(weights / largest)
-    if counts is None:
-        return plan
-    mean, of_rows = np.minimum(
-        1.0, [counts @ weights / largest, counts.sum()] / np.float64(metadata.n_samples)
-    ).tolist()
-    # The largest weight of a dict was known before.
-    divisor = mean * (float(largest) if isinstance(class_weight, str) else 1.0)
-    known = {"mean_weight": mean, "alpha": metadata.alpha / divisor}
-    if "row_weights" in data.options:
-        known["mean_row_weight"] = of_rows
-        if not plan._too_small and budget_too_small(plan.n_mu * mean, metadata.n_features):
-            text = (
-                f"This fit has probably learned little: the mean weight, released, is {mean:.2g} "
-                "of the largest possible. Set max_weight to about the largest sample_weight."
-            )
-            warnings.warn(text, UtilityWarning, stacklevel=6)
-    return plan.renewed(1.0, **known)
-
-
-def resolved_class_weight(
-    class_weight: Any, classes: np.ndarray | None, counts: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the weight of each class, 1 where none is given; without classes those that are given.
-
-    ``"balanced"`` is inverse to `counts`, as in scikit-learn, and ones before there are counts.
-    """
-    balanced = isinstance(class_weight, str) and class_weight == "balanced"
-    if balanced and counts is not None:
-        return counts.sum() / (counts.size * counts)
-    if balanced or class_weight is None:
-        return np.ones(2 if classes is None else len(classes))
-    if not isinstance(class_weight, Mapping):
-        raise ValueError(
-            f"class_weight={class_weight!r} must be None, 'balanced', or a dict of label to weight."
-        )
-    labels = check_labels("class_weight", [*class_weight], "name labels that occur").tolist()
-    listed = labels if classes is None else classes.tolist()
-    known = dict.fromkeys(map(composed, listed))
-    for label, weight in zip(labels, class_weight.values(), strict=True):
-        if known.get(composed(label), 0.0) is not None:
-            raise ValueError(
-                f"class_weight names the label {label!r}, which is not among the classes {listed}, "
-                "or names it twice."
-            )
-        check_number(f"class_weight[{label!r}]", weight, above=0, at_most=LARGEST_WEIGHT)
-        known[composed(label)] = float(weight)
-    return np.array([1.0 if weight is None else weight for weight in known.values()])
+def assumptions_of(estimator: Any) -> tuple[str, ...]:
+    """Return what the guarantee of a fit assumes, in words."""
+    rows_of_a_record = "each row of X is one record"
+    if estimator.max_contributions is not None:
+        k = check_whole("max_contributions", estimator.max_contributions)
+        rows_of_a_record = f"the rows of one group are one record, of which the first {k} count"
+    assumptions = (
+        f"{rows_of_a_record}, made from that record and public facts alone",
+        "which rows the fit saw follows from public facts and each row's own identifier",
+        "the parameters of the estimator were chosen without looking at the data",
+        "nothing is assumed of the target, or bounds that are public"
+        if estimator._target_limits is not None
+        else "the label set is public"
+        if estimator.classes is not None
+        else "the label set, inferred from the data, is public",
+    )
+    if estimator.n_samples_estimate is not None:
+        assumptions += ("the number of records is at most 16 n_samples_estimate",)
+    if getattr(estimator, "_skl_callbacks", []):
+        assumptions += ("what callbacks saw and recorded is not released",)
+    return assumptions
 
 
 def ledger_of(budget: PrivacyBudget, events: Iterable[Event]) -> PrivacyLedger:
@@ -471,9 +391,9 @@ class PrivacyPlan(Plan):
     ledger : PrivacyLedger
         The cost of the whole plan.
     budget : PrivacyBudget
-    counts, first, last : tuple of PlannedRelease
-        The count of labels of a fit with weights, the releases of a preconditioner, and those for
-        intervals.
+    counts, first, intercept, last : tuple of PlannedRelease
+        The releases of the target (of labels, their count in a fit with weights), and those of a
+        preconditioner. After the gradients, those for a regression's intercept and for intervals.
     clip, noise_multiplier, step, averaging : ndarray of shape (n_iter,)
         L2 bound on each record's gradient, noise over the sensitivity, step size, and weight of the
         iterate. Before a second moment the bound is in roots of the effective dimension.
@@ -485,6 +405,8 @@ class PrivacyPlan(Plan):
     expected_columns : tuple of int, optional
         The number of columns that are probably not rare, intercept included, and the number for
         which the budget carries intervals.
+    target : ReleasedTarget, optional
+        Of a regression, once it is released.
 
     Examples
     --------
@@ -506,6 +428,7 @@ class PrivacyPlan(Plan):
     preconditioner: Any = None
     batches: str = "poisson"
     expected_columns: tuple[int, int] | None = None
+    target: Any = None
 
     @property
     def n_iter(self) -> int:
@@ -569,7 +492,8 @@ class PrivacyPlan(Plan):
             about = "about " if self.batches == "poisson" else ""
             size = f"{self.metadata.expected_batch_size:.6g}"
             records = f"random batches of {about}{size} of {records}"
-        last = ", then releases for intervals" if self.last else ""
+        ends = ((self.intercept, "the intercept"), (self.last, "intervals"))
+        last = "".join(f", then releases for {what}" for releases, what in ends if releases)
         return f"{first}{self.n_iter} iterations over {records}{last}"
 
     def _noise(self) -> dict[str, str]:
@@ -583,6 +507,9 @@ class PrivacyPlan(Plan):
             f"{of_clip(each)}, as a norm over {self.metadata.n_released:,} coordinates; "
             f"{percent(each / math.sqrt(self.n_iter))} on the mean of all iterations"
         )
+        if self.intercept:
+            share = f"{percent(total_fraction(self.intercept))} of the budget"
+            facts["then, for the intercept"] = f"{share}, {len(self.intercept)} releases"
         if self.last:
             share = f"{percent(total_fraction(self.last))} of the budget"
             facts["last, for intervals"] = f"{share}, {len(self.last)} releases"
@@ -604,6 +531,9 @@ class PrivacyPlan(Plan):
             values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
             texts = (f"{value:.4g}" for value in values)
             rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
+        if self.intercept:
+            n_before = self.ledger.n_releases - len(self.last)
+            rows.append(("for the intercept", "", "", "", "", _cost(self.epsilon_after(n_before))))
         if self.last:
             rows.append(("for intervals", "", "", "", "", _cost(self.ledger.epsilon())))
         divisor = "n" if self.sampling_rate == 1 else "the expected batch"
@@ -666,7 +596,9 @@ def make_plan(
     momentum: Momentum | None = None,
     averaging: str | float | None = None,
     preconditioner: Any = None,
+    counts: tuple[PlannedRelease, ...] = (),
     first: tuple[PlannedRelease, ...] = (),
+    intercept: tuple[PlannedRelease, ...] = (),
     last: tuple[PlannedRelease, ...] = (),
     noise_multiplier: float | None = None,
     batches: str = "poisson",
@@ -696,11 +628,10 @@ def make_plan(
         metadata = replace(metadata, sampling_rate=size / metadata.n_samples)
         # A batch of all records costs as much as all records, below the bound of a batch.
         sampling = sampling if size < metadata.n_samples else "poisson"
-    counts = label_counts_of(budget.mu, metadata)
-    mu = budget.mu * math.sqrt(1 - total_fraction((*counts, *first, *last)))
+    mu = budget.mu * math.sqrt(1 - total_fraction((*counts, *first, *intercept, *last)))
     metadata = replace(metadata, mu=mu, sampling_rate=float(metadata.sampling_rate))
     before = [release.event for release in (*counts, *first)]
-    after = [release.event for release in last]
+    after = [release.event for release in (*intercept, *last)]
     others = [*before, *after]
     if longest:
         fixed = (noise_multiplier, clip_schedule, noise_schedule)
@@ -743,6 +674,7 @@ def make_plan(
         preconditioner=preconditioner,
         counts=counts,
         first=first,
+        intercept=intercept,
         last=last,
         batches=batches,
     )

@@ -46,7 +46,7 @@ def _unlabelled_source(X: Any) -> Source | None:
     return as_source(X, None)
 
 
-def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
+def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
     """Let a method accept every input of `fit`, with blocks of rows one by one."""
 
     @wraps(method)
@@ -55,12 +55,12 @@ def _by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any],
         if source is None and not is_dask(X):
             return method(self, X)
         ask = getattr(picklable_copy(self), method.__name__)
-        return mapped(ask, X) if source is None else np.concatenate(_answers(ask, source))
+        return mapped(ask, X) if source is None else np.concatenate(answers(ask, source))
 
     return answer
 
 
-def _answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[Any]:
+def answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[Any]:
     """Return the results of an estimator's method for each block, with labels or without."""
     check_is_fitted(ask.__self__)
     validate_data(ask.__self__, source.template, reset=False, skip_check_array=True)
@@ -70,19 +70,8 @@ def _answers(ask: Callable, source: Source, *, labelled: bool = False) -> list[A
     return list(blocks.map(np.asarray))
 
 
-class ExactScore(ClassifierMixin):
-    """A classifier that warns, once a process, of scores without noise and of fits of copies."""
-
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy; it has no noise: do not publish it for private records."""
-        warn_of_exact_scores(stacklevel=2)
-        return float(self._hits(X, y, sample_weight=sample_weight, normalize=True))
-
-    def _hits(self, X: Any, y: Any, *, normalize: bool = False, sample_weight: Any = None) -> Any:
-        predicted = self.predict(X)
-        y = spelled(check_labels("y", y), self.classes_)
-        weights = None if sample_weight is None else checked_weights(sample_weight, y)
-        return accuracy_score(y, predicted, normalize=normalize, sample_weight=weights)
+class CountedCopies:
+    """An estimator that warns, once a process, of fits of copies."""
 
     def _html_repr(self) -> str:
         """Return the diagram in a notebook, and what examines the pipeline around this."""
@@ -105,6 +94,65 @@ class ExactScore(ClassifierMixin):
         return state
 
 
+class ExactScore(CountedCopies, ClassifierMixin):
+    """A classifier that warns, once a process, of scores without noise and of fits of copies."""
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy; it has no noise: do not publish it for private records."""
+        warn_of_exact_scores(stacklevel=2)
+        return float(self._hits(X, y, sample_weight=sample_weight, normalize=True))
+
+    def _hits(self, X: Any, y: Any, *, normalize: bool = False, sample_weight: Any = None) -> Any:
+        predicted = self.predict(X)
+        y = spelled(check_labels("y", y), self.classes_)
+        weights = None if sample_weight is None else checked_weights(sample_weight, y)
+        return accuracy_score(y, predicted, normalize=normalize, sample_weight=weights)
+
+
+class LinearScores:
+    """The scores of a fitted linear model, and a copy without its trace."""
+
+    # Whether rows are clipped before they are scored, to a norm that the trace has.
+    _shortens_rows: ClassVar[bool] = False
+
+    def _scores(self, X: Table) -> np.ndarray:
+        """Return ``X @ coef_.T + intercept_`` for rows, transformed as in the fit."""
+        check_is_fitted(self)
+        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": False}
+        X = validated(lambda: validate_data(self, X, **checks), X)
+        X = self._as_fitted(X)
+        with np.errstate(all="ignore"):
+            scores = safe_sparse_dot(X, np.atleast_2d(self.coef_).T, dense_output=True)
+            scores += self.intercept_
+            bound = np.finfo(scores.dtype).max / 4  # differences of two are numbers as well
+            too_long = np.flatnonzero(~(np.abs(scores) <= bound).all(axis=1))
+            if too_long.size:
+                scores[too_long] = self._bounded_scores(X[too_long], bound)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def _bounded_scores(self, X: Any, bound: float) -> np.ndarray:
+        """Return scores of rows that overflow, all scores of a row divided by one number."""
+        coef = np.atleast_2d(self.coef_).T
+        found = safe_sparse_dot(X.astype(np.float64) * 2.0**-600, coef, dense_output=True)
+        largest = np.abs(found).max(axis=1, keepdims=True)
+        return found * np.minimum(2.0**600, bound / largest) + self.intercept_
+
+    def _as_fitted(self, X: Any) -> Any:
+        """Return rows transformed as in the fit; estimators that clip rows override this."""
+        return X
+
+    def slim(self) -> Self:
+        """Return a copy for a small pickle: without ``trace_``, unless predictions need it.
+
+        Coefficients, parameters and ledger are kept; only the course of the fit is lost.
+        """
+        check_is_fitted(self)
+        small = copy(self)
+        if not self._shortens_rows:
+            vars(small).pop("trace_", None)
+        return small
+
+
 class LinearPredictions(ExactScore):
     """Scores, classes, and probabilities unless a parameter ``loss`` asks for another loss.
 
@@ -112,10 +160,7 @@ class LinearPredictions(ExactScore):
     arrays; rows of dask give a dask array, not computed yet.
     """
 
-    # Whether rows are clipped before they are scored, to a norm that the trace has.
-    _shortens_rows: ClassVar[bool] = False
-
-    @_by_blocks
+    @by_blocks
     def decision_function(self, X: Table) -> np.ndarray:
         """Return the scores ``X @ coef_.T + intercept_`` of rows, transformed as in the fit.
 
@@ -128,35 +173,14 @@ class LinearPredictions(ExactScore):
         ndarray of shape (n_samples,) for two classes (positive: ``classes_[1]``), else
         (n_samples, n_classes)
         """
-        check_is_fitted(self)
-        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": False}
-        X = validated(lambda: validate_data(self, X, **checks), X)
-        X = self._as_fitted(X)
-        with np.errstate(all="ignore"):
-            scores = safe_sparse_dot(X, self.coef_.T, dense_output=True)
-            scores += self.intercept_
-            bound = np.finfo(scores.dtype).max / 4  # differences of two are numbers as well
-            too_long = np.flatnonzero(~(np.abs(scores) <= bound).all(axis=1))
-            if too_long.size:
-                scores[too_long] = self._bounded_scores(X[too_long], bound)
-        return scores.ravel() if scores.shape[1] == 1 else scores
-
-    def _bounded_scores(self, X: Any, bound: float) -> np.ndarray:
-        """Return scores of rows that overflow, all scores of a row divided by one number."""
-        found = safe_sparse_dot(X.astype(np.float64) * 2.0**-600, self.coef_.T, dense_output=True)
-        largest = np.abs(found).max(axis=1, keepdims=True)
-        return found * np.minimum(2.0**600, bound / largest) + self.intercept_
-
-    def _as_fitted(self, X: Any) -> Any:
-        """Return rows transformed as in the fit; estimators that clip rows override this."""
-        return X
+        return self._scores(X)
 
     def _logits(self, X: Any) -> np.ndarray:
         """Return a score per class; the probabilities are the softmax of the scores."""
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
-    @_by_blocks
+    @by_blocks
     def predict(self, X: Table) -> np.ndarray:
         """Return the class with the highest score for each row, shape (n_samples,)."""
         scores = self.decision_function(X)
@@ -164,7 +188,7 @@ class LinearPredictions(ExactScore):
         return self.classes_[index]
 
     @_with_logistic_loss
-    @_by_blocks
+    @by_blocks
     def predict_proba(self, X: Table) -> np.ndarray:
         """Return probabilities (n_samples, n_classes), in the order of ``classes_``.
 
@@ -173,7 +197,7 @@ class LinearPredictions(ExactScore):
         return softmax(self._logits(X), axis=1)
 
     @_with_logistic_loss
-    @_by_blocks
+    @by_blocks
     def predict_log_proba(self, X: Table) -> np.ndarray:
         """Return the logarithm of `predict_proba`, finite where that rounds to 0."""
         return log_softmax(self._logits(X), axis=1)
@@ -192,7 +216,7 @@ class LinearPredictions(ExactScore):
             return float(self._hits(X, y, sample_weight=sample_weight, normalize=True))
         if sample_weight is not None:
             raise TypeError("sample_weight is for arrays in memory, not for blocks of rows.")
-        hits = _answers(picklable_copy(self)._hits, source, labelled=True)
+        hits = answers(picklable_copy(self)._hits, source, labelled=True)
         return float(sum(hits) / source.n_samples)
 
     def to_sklearn(self) -> Any:
@@ -235,14 +259,3 @@ class LinearPredictions(ExactScore):
             if hasattr(self, name):
                 setattr(model, name, copy(getattr(self, name)))
         return model
-
-    def slim(self) -> Self:
-        """Return a copy for a small pickle: without ``trace_``, unless predictions need it.
-
-        Coefficients, parameters and ledger are kept; only the course of the fit is lost.
-        """
-        check_is_fitted(self)
-        small = copy(self)
-        if not self._shortens_rows:
-            vars(small).pop("trace_", None)
-        return small

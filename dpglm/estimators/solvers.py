@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpglm.estimators.adaptive_plan import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.exceptions import require
 from dpglm.losses import Loss
@@ -89,6 +88,35 @@ class Debiased:
     noise_std: float
 
 
+@dataclass(frozen=True)
+class ReleasedTarget:
+    """What a fit released of its numeric target.
+
+    Attributes
+    ----------
+    middle, unit : float
+        The descent saw ``(y - middle) / unit``, or ``y / unit`` with a log link.
+    residual : float
+        Usual size of a residual, over the unit; 1 without a log link.
+    bounds : tuple of float
+        The range of predictions: public, or what the histogram showed.
+    log_link : bool
+    """
+
+    middle: float
+    unit: float
+    residual: float
+    bounds: tuple[float, float]
+    log_link: bool
+
+    def original(self, coef: np.ndarray, fit_intercept: bool) -> np.ndarray:
+        """Return coefficients, the intercept last, for y in its own units."""
+        coef = np.array(coef) if self.log_link else self.unit * coef
+        if fit_intercept:
+            coef[-1] += math.log(self.unit) if self.log_link else self.middle
+        return coef
+
+
 class FitTrace:
     """Released values of a fit, safe to publish with the coefficients.
 
@@ -118,6 +146,8 @@ class FitTrace:
         The coefficients at the end, in the solver's layout (intercept last).
     whitening, debiased : Whitening and Debiased, or None
         The releases before the first iteration, and those after the last one.
+    target : ReleasedTarget or None
+        What was released of a numeric target.
 
     Examples
     --------
@@ -137,6 +167,7 @@ class FitTrace:
         self.coef: np.ndarray | None = None
         self.whitening: Whitening | None = None
         self.debiased: Debiased | None = None
+        self.target: ReleasedTarget | None = None
 
     def record(self, *releases: Release, **released: Any) -> None:
         """Append a row: a value for each column, by default the release's, and the costs."""
@@ -211,6 +242,14 @@ class Coordinates:
         if self.basis is None:
             return coef
         return (self.basis * coef.T).T if self.basis.ndim == 1 else self.basis @ coef
+
+    def coordinates_of(self, coef: np.ndarray) -> np.ndarray:
+        """Return v with ``P v`` these coefficients of the columns, one set in each column."""
+        if self.basis is None:
+            return coef
+        if self.basis.ndim == 1:
+            return coef / self.basis[:, np.newaxis]
+        return np.linalg.solve(self.basis, coef)
 
     def projected(self, noisy_sum: np.ndarray) -> np.ndarray:
         """Return a released sum of gradients without pure noise: see `Softmax.project`."""
@@ -302,7 +341,11 @@ def noisy_gradient_descent(
 
 
 def adaptive_gradient_descent(
-    vault: "ChoosingVault", plan: AdaptivePlan, space: Coordinates, trace: FitTrace, on_step: OnStep
+    vault: "ChoosingVault",
+    plan: Any,
+    space: Coordinates,
+    trace: FitTrace,
+    on_step: OnStep,
 ) -> np.ndarray:
     """Minimise the mean loss plus the L2 penalty, choosing privately how far to step.
 

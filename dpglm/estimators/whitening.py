@@ -20,8 +20,7 @@ from sklearn.base import BaseEstimator
 
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
-from dpglm.estimators.adaptive_plan import AdaptivePlan
-from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, budget_too_small
+from dpglm.estimators.plan import Plan, PlannedRelease, budget_too_small
 from dpglm.estimators.solvers import Coordinates, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
@@ -71,7 +70,7 @@ def column_units(
     for beyond in range(1, defaults.POOLED_SIZES):
         pooled[..., :-beyond] += parts[..., beyond:]
     least = defaults.DETECTED_FRACTION
-    by_chance = noise * _threshold(2 * counts.size, defaults.FALSE_UNIT_RATE)
+    by_chance = noise * detection_threshold(2 * counts.size, defaults.FALSE_UNIT_RATE)
     detected = parts > max(least, by_chance)
     together = pooled > max(least, by_chance * math.sqrt(defaults.POOLED_SIZES))
     found = (detected | together).any(axis=1)
@@ -107,7 +106,8 @@ def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, floa
         np.log2(np.append(NORM_BIN_EDGES[1:], 2 * NORM_BIN_EDGES[-1]) / _USUAL_NORM),
     )
     least = max(
-        defaults.DETECTED_FRACTION, noise * _threshold(counts.size, defaults.FALSE_NORM_RATE)
+        defaults.DETECTED_FRACTION,
+        noise * detection_threshold(counts.size, defaults.FALSE_NORM_RATE),
     )
     common = np.flatnonzero(counts > least)
     found = powers[common[-1]] if common.size else math.log2(defaults.UNDETECTED_NORM)
@@ -116,7 +116,7 @@ def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, floa
     return 2.0 ** (wanted - found), math.sqrt(1 + (defaults.ROW_NORM**2 - 1) * 4.0**wanted)
 
 
-def _threshold(n_counts: int, rate: float) -> float:
+def detection_threshold(n_counts: int, rate: float) -> float:
     """Return the threshold that any of n standard normal numbers exceeds at most at this rate."""
     return -float(ndtri(rate / n_counts))
 
@@ -142,9 +142,7 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
     return directions + np.diag(rest)
 
 
-def whiten(
-    vault: Vault, plan: PrivacyPlan | AdaptivePlan, space: Coordinates
-) -> tuple[Any, Coordinates, Any]:
+def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinates, Any]:
     """Release the second moment and return plan, coordinates and whitening of the descent.
 
     From here on the vault answers in the whitened space. Everything except the releases is
@@ -208,7 +206,8 @@ def whiten(
     events = [line.event for line in vault.log[len(plan.counts) :]]
     whitening = Whitening(scales, moment, basis, max(1.0, dimension), noise_std, events)
     # 4) The prior, and the plan of the gradients.
-    saturation = n_mu / whitening.effective_dimension / defaults.SATURATION_SNR
+    snr = n_mu / whitening.effective_dimension / (metadata.residual or 1.0)
+    saturation = snr / defaults.SATURATION_SNR
     strength = defaults.PRIOR_FRACTION * min(1.0, saturation) * hidden
     if strength > 0 and not diagonal:
         sizes = defaults.CAUCHY_SCALE * scales

@@ -17,7 +17,8 @@ from numba import njit
 from dpglm.kernels.arithmetic import INNER, LARGEST, SMALLEST, exp
 from dpglm.kernels.vectors import LANES, add_across, load, spread, store, where
 
-_LOGISTIC, _SMOOTHED_HINGE, _SOFTMAX = 0, 1, 3
+_LOGISTIC, _SMOOTHED_HINGE, _SOFTMAX, _SQUARED, _POISSON = 0, 1, 3, 4, 5
+_LARGEST_EXPONENT = 30.0  # as in dpglm.losses
 
 
 @njit(forceinline=True, **INNER)
@@ -31,37 +32,54 @@ def _steepness(margins, code, curvature):
 
 
 @njit(forceinline=True, **INNER)
-def margin_coefficients(scores, signed, clip, weights, row_weights, first, code, curvature):
+def _residual(scores, numbers, code):
+    """Return the derivative of a loss of numbers; an exponent beyond 30 counts as 30."""
+    if code == _SQUARED:
+        return scores - numbers
+    power = exp(min(max(scores, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
+    return power - numbers if code == _POISSON else 1.0 - numbers / power
+
+
+@njit(forceinline=True, **INNER)
+def single_coefficients(
+    scores, signed, numbers, clip, weights, row_weights, first, code, curvature
+):  # fmt: skip
     """Return the coefficients of one output, given scores and signed inverse norms.
 
-    The weights of the eight rows are those from `first` on; None if all are 1.
+    The weights of the eight rows, and their numbers, are those from `first` on. Weights are None if
+    all are 1, and `numbers` are None if the target has labels.
     """
-    steepness = _steepness(math.copysign(1.0, signed) * scores, code, curvature)
+    if numbers is None:
+        sign = math.copysign(1.0, signed)
+        slope = -sign * _steepness(sign * scores, code, curvature)
+    else:
+        slope = _residual(scores, load(numbers, first), code)
     weight = where(signed > 0.0, weights[1], weights[0])
     if row_weights is not None:
         weight = weight * load(row_weights, first)
     # Clipping: the coefficient times the norm of the row is at most `clip`, for every loss.
-    size = min(abs(weight * steepness), clip * abs(signed))
+    size = min(abs(weight * slope), clip * abs(signed))
     # Comparisons with NaN are false: a score of NaN gives zero, as an infinite one does.
-    return where(abs(scores) <= LARGEST, -math.copysign(size, signed), 0.0)
+    return where(abs(scores) <= LARGEST, math.copysign(size, slope), 0.0)
 
 
 @njit(**INNER)
 def block_coefficients(
-    scores, n_rows, signed, targets, first, clip, weights, row_weights, code, curvature, intercepts
-):
+    scores, n_rows, signed, targets, numbers, first, clip, weights, row_weights, code, curvature,
+    intercepts,
+):  # fmt: skip
     """Replace the scores (K, n_rows or more) of a block by coefficients, and add those up.
 
     `signed`, `targets` and `row_weights` are those of all rows; the block begins at row `first`.
-    With one output `targets` is None, and `row_weights` is None if all are 1. Blocks are padded to
-    whole vectors with finite numbers.
+    With one output `targets` is None, `numbers` is None for labels, and `row_weights` if all are 1.
+    Blocks are padded to whole vectors with finite numbers.
     """
     for i in range(0, n_rows, LANES):
         own = load(signed, first + i)
         if targets is None:
             found = load(scores, i)
-            found = margin_coefficients(
-                found, own, clip, weights, row_weights, first + i, code, curvature
+            found = single_coefficients(
+                found, own, numbers, clip, weights, row_weights, first + i, code, curvature
             )
             store(scores, i, found)
         else:

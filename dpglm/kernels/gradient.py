@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from dpglm.kernels.arithmetic import EXACT, INNER, kernel
-from dpglm.kernels.clip import block_coefficients, margin_coefficients
+from dpglm.kernels.clip import block_coefficients, single_coefficients
 from dpglm.kernels.vectors import LANES, add_across, lane, load, prefetch, spread, store, sum_each
 
 # Dense rows are taken by groups of this size, and a chunk is a whole number of groups.
@@ -103,8 +103,8 @@ def _add(data, start, stride, width, factors, total, t, ahead):
 
 @njit(**INNER)
 def _add_rows(
-    rows, stride, begin, start, stop, signed, known, coef, bias, clip, weights, row_weights, code,
-    curvature, total, t,
+    rows, stride, begin, start, stop, signed, numbers, known, coef, bias, clip, weights,
+    row_weights, code, curvature, total, t,
 ):  # fmt: skip
     """Add the clipped gradients of rows [start, stop); return the sum of their coefficients."""
     width, ahead = coef.size, _ahead(rows, stride)
@@ -118,8 +118,8 @@ def _add_rows(
             )
         else:
             scores = load(known, i)
-        coefficients = margin_coefficients(
-            scores, load(signed, i), clip, weights, row_weights, i, code, curvature
+        coefficients = single_coefficients(
+            scores, load(signed, i), numbers, clip, weights, row_weights, i, code, curvature
         )
         moved += coefficients
         # The last group has none after it to be added along with.
@@ -156,7 +156,7 @@ def _add_rows_jointly(
                     own = load(known, k * signed.size + block + i)
                 store(scores, k * size + i, own)
         block_coefficients(
-            scores, n, signed, targets, block, clip, weights, row_weights, code, curvature,
+            scores, n, signed, targets, None, block, clip, weights, row_weights, code, curvature,
             intercepts,
         )  # fmt: skip
         for i in range(0, n, ROW_GROUP):
@@ -167,7 +167,7 @@ def _add_rows_jointly(
 
 @kernel(**EXACT)
 def dense_gradient(
-    runs, signed, targets, known, coef, bias, clip, weights, row_weights, code, curvature,
+    runs, signed, targets, numbers, known, coef, bias, clip, weights, row_weights, code, curvature,
     chunk_rows, first, last, copied, scores, partials, intercepts,
 ):  # fmt: skip
     """Add the clipped gradients of chunks [first, last) to `partials`, `intercepts`.
@@ -176,6 +176,7 @@ def dense_gradient(
     signed : float array (padded rows,), inverse norms, with the sign of the label when there is one
         output; zero in the padding
     targets : int array (padded rows,), classes; None when there is one output
+    numbers : float array (padded rows,), a target of numbers; None for labels
     known : float array (K, padded rows), the scores; None if they must be computed
     coef, bias : float arrays (K, width), zero-padded, and (K,)
     clip : finite bound on the norm of a row's gradient
@@ -194,8 +195,8 @@ def dense_gradient(
             t = chunk * coef.size
             if targets is None:
                 intercepts[chunk, 0] += _add_rows(
-                    rows, stride, begin, start, stop, signed, known, coef, bias, clip, weights,
-                    row_weights, code, curvature, partials, t,
+                    rows, stride, begin, start, stop, signed, numbers, known, coef, bias, clip,
+                    weights, row_weights, code, curvature, partials, t,
                 )  # fmt: skip
             else:
                 _add_rows_jointly(
@@ -243,8 +244,8 @@ def _add_sparse(data, columns, row_ends, first, coefficients, total):
 
 @kernel(**EXACT)
 def sparse_gradient(
-    data, columns, row_ends, signed, targets, known, coef, bias, clip, weights, row_weights, code,
-    curvature, chunk_rows, first, last, scratch, partials, intercepts,
+    data, columns, row_ends, signed, targets, numbers, known, coef, bias, clip, weights,
+    row_weights, code, curvature, chunk_rows, first, last, scratch, partials, intercepts,
 ):  # fmt: skip
     """Add the clipped gradients of the chunks [first, last).
 
@@ -263,8 +264,8 @@ def sparse_gradient(
                 else:
                     scratch[k, :n] = known[k, i : i + n]
             block_coefficients(
-                scratch, n, signed, targets, i, clip, weights, row_weights, code, curvature,
-                intercepts[chunk],
+                scratch, n, signed, targets, numbers, i, clip, weights, row_weights, code,
+                curvature, intercepts[chunk],
             )  # fmt: skip
             for k in range(n_outputs):
                 coefficients = scratch[k, :n]

@@ -322,6 +322,8 @@ class Vault:
     ``magnitude_histogram``  sqrt(d)     sqrt(2 d)
     ``norm_histogram``       1           sqrt(2)
     ``label_counts``         1           sqrt(2)
+    ``target_histogram``     1           sqrt(2)
+    ``target_sum``           bound       2 bound
     =======================  ==========  ====================
 
     ==============================  ================================================
@@ -480,6 +482,29 @@ class Vault:
         """
         n_classes = max(2, math.prod(self._sums.coef_shape[1:]))
         return self._histogram(methodcaller("label_counts"), noise_multiplier, 1, n_classes)
+
+    def target_histogram(self, noise_multiplier: float) -> np.ndarray:
+        """Release a histogram of a numeric target by sign and size, times weights, with noise.
+
+        Shape (2, MAGNITUDE_POWERS.size). A record is in at most one bin, and zero in none.
+        """
+        ask, n_bins = methodcaller("target_histogram", MAGNITUDE_POWERS), 2 * MAGNITUDE_POWERS.size
+        return self._histogram(ask, noise_multiplier, 1, n_bins).reshape(2, -1)
+
+    def target_sum(self, bound: float, noise_multiplier: float) -> float:
+        """Release the sum of a numeric target times weights, clipped to a size, with noise.
+
+        In units of the bound, records add multiples of 2^-20 from -1 to 1, which are summed exactly
+        and are at most 2 apart.
+        """
+        bound = _checked_bound(bound)
+        ask = methodcaller("target_sum", bound)
+        mechanism = GaussianSum(self._moved_clips, float(noise_multiplier))
+        return bound * float(self._release_sum(mechanism, lambda: ask(self._sums), 1, ask=ask)[0])
+
+    def change_target(self, middle: float, unit: float) -> None:
+        """Replace a numeric target y by ``(y - middle) / unit`` for all later releases."""
+        self._change("with_target", plain((middle, unit), (2,)), self._changed)
 
     def _histogram(
         self, ask: Question, noise_multiplier: float, n_columns: int, n_bins: int

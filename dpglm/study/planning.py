@@ -14,7 +14,7 @@ from dpglm.calculator import (
     expected_errors,
 )
 from dpglm.datasets import sample_from_schema
-from dpglm.estimators.adaptive_plan import AdaptivePlan
+from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.debiasing import RAREST
 from dpglm.estimators.plan import PrivacyPlan, of_clip
 from dpglm.schema import Schema

@@ -82,7 +82,10 @@ class BlockObjective:
     magnitude_histogram = partialmethod(_total, "magnitude_histogram")
     norm_histogram = partialmethod(_total, "norm_histogram")
     label_counts = partialmethod(_total, "label_counts")
+    target_histogram = partialmethod(_total, "target_histogram")
+    target_sum = partialmethod(_total, "target_sum")
     with_class_weights = partialmethod(_changed, "with_class_weights")
+    with_target = partialmethod(_changed, "with_target")
     scaled = partialmethod(_changed, "scaled")
     weighed = partialmethod(_changed, "weighed")
 

@@ -34,7 +34,7 @@ from dpglm.kernels import one_blas_thread, run_chunks
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import ROW_GROUP
 from dpglm.kernels.line_search import advance, line_losses
-from dpglm.losses import Loss, Softmax
+from dpglm.losses import Loss, NumericLoss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups, sums_by_class
 from dpglm.sums.rows import NORM_ROWS, near_centre, rows_of
 
@@ -47,6 +47,8 @@ _MIN_THREADED_WORK = 2**19
 _UNIT_ROUNDOFF = 2.0**-53
 # The least number of rows in a chunk, and the largest size of all partial sums together.
 _MIN_ROWS, _MAX_PARTIAL_VALUES = 1024, 2**22
+# Numbers of a target beyond this count as this.
+_LARGEST_NUMBER = 1e100
 # Singular values of a basis below this fraction of the largest count as zero.
 _RANK_TOLERANCE = 1e-12
 # The largest factor by which a basis that does not span every direction may reduce a row norm.
@@ -63,7 +65,8 @@ class Objective:
 
     X (n, n_features) is a finite ndarray or CSR matrix, float64 or float32: not copied if
     row-major. Repeated columns of a CSR matrix are summed. `target` (n,) is -1 or +1 for one output
-    and the index of the class for K outputs: `Softmax`, or one-vs-rest with K in `n_outputs`.
+    and the index of the class for K outputs: `Softmax`, or one-vs-rest with K in `n_outputs`. A
+    `NumericLoss` has numbers, and one output.
     `class_weight` holds the public weight of each class (for one output: of -1, then of +1). These
     weights multiply the gradient before clipping, and so do `row_weights` (n,), from 0 to the
     public `max_weight`. `groups` (n,) holds the number of each row's group, from 0 on, of at most
@@ -113,6 +116,9 @@ class Objective:
         self.coef_shape = (self._n_columns, n_outputs)[: 1 if n_outputs == 1 else 2]
         self._n_threads = n_threads
         self._weights = _check_weights(class_weight, max(2, n_outputs))
+        self._numbers = None
+        if isinstance(loss, NumericLoss):
+            self._numbers, target = _padded(_within(target)), np.ones(np.shape(target))
         self._signs, self._targets = _check_target(target, rows.n_rows, n_outputs)
         self._basis = None
         self.stretches = (1.0, 1.0)
@@ -164,6 +170,7 @@ class Objective:
             weights=self._weights,
             fit_intercept=self._fit_intercept,
             basis=self._basis,
+            numbers=None if self._numbers is None else self._numbers[start:stop],
             row_weights=None if self._row_weights is None else self._row_weights[start:stop],
             parts=1.0 if self._parts is None else self._parts[start:stop],
         )
@@ -211,8 +218,9 @@ class Objective:
         n_chunks = -(-self.n_rows // chunk_rows)
         sums = np.zeros((n_chunks, *features.shape)), np.zeros((n_chunks, self._n_outputs))
         problem = (
-            self._signed, self._targets, None if line is None else line.scores, features, bias,
-            clip, self._weights, self._row_weights, self.loss.code, self.loss.curvature,
+            self._signed, self._targets, self._numbers, None if line is None else line.scores,
+            features, bias, clip, self._weights, self._row_weights, self.loss.code,
+            self.loss.curvature,
         )  # fmt: skip
 
         def add_chunks(first, last):
@@ -412,6 +420,33 @@ class Objective:
         n = self.n_rows
         return sums_by_class(labels[:n], weights[:n], self._groups, self._weights.size)
 
+    def target_histogram(self, powers: np.ndarray) -> np.ndarray:
+        """Count the numbers of the target times row weights, by sign and size.
+
+        Private: only a mechanism may release the counts. See `magnitude_histogram`, of one column.
+        """
+        column = rows_of(self._weighted_numbers()[:, np.newaxis])
+        return column.magnitude_histogram(self._counted(), powers)
+
+    def target_sum(self, bound: float) -> np.ndarray:
+        """Sum the same numbers over a bound, clipped to [-1, 1], in multiples of 2^-20, exactly.
+
+        Private: only a mechanism may release the sum, of shape (1,). A null record adds nothing.
+        """
+        parts = np.clip(self._weighted_numbers()[self._counted()] / bound, -1.0, 1.0)
+        return np.rint(parts * 2.0**20).sum(keepdims=True) * 2.0**-20
+
+    def _weighted_numbers(self):
+        if self._row_weights is None:
+            return self._numbers[: self.n_rows]
+        return (self._numbers * self._row_weights)[: self.n_rows]
+
+    def with_target(self, change: np.ndarray) -> "Objective":
+        """Return the objective of ``(y - middle) / unit`` in place of y; `change` has both."""
+        changed = copy.copy(self)
+        changed._numbers = _within((self._numbers - change[0]) / change[1])
+        return changed
+
     def with_class_weights(self, class_weight: np.ndarray) -> "Objective":
         """Return the objective with these weights of classes in place of its own."""
         weighted = copy.copy(self)
@@ -459,6 +494,8 @@ class Objective:
         coef = self._check_coef(coef, "coef")
         direction = self._check_coef(direction, "direction")
         steps = _check_steps(steps)
+        if self._numbers is not None:
+            raise TypeError("The losses along a line are of labels, not of numbers.")
         if (loss_clip is None) == (clip is None):
             raise ValueError(
                 f"Give either loss_clip or clip, got loss_clip={loss_clip!r}, clip={clip!r}."
@@ -563,7 +600,7 @@ class Objective:
         """Return the objective of some of the rows."""
         part = copy.copy(self)
         part._rows, part.n_rows, part._line = self._rows.taken(rows), len(rows), None
-        for name in ("_signs", "_signed", "_targets", "_row_weights"):
+        for name in ("_signs", "_signed", "_targets", "_numbers", "_row_weights"):
             if getattr(self, name) is not None:
                 setattr(part, name, _padded(getattr(self, name)[rows]))
         part._groups = None if self._groups is None else self._groups[rows]
@@ -705,6 +742,11 @@ def _check_target(target, n_rows, n_outputs):
     if not ((target >= 0) & (target < n_outputs) & (target == np.floor(target))).all():
         raise ValueError(f"target must be the index of a class, from 0 to {n_outputs - 1}.")
     return _padded(np.ones(n_rows)), _padded(target.astype(np.int32))
+
+
+def _within(numbers):
+    """Return numbers within limits that leave their products and differences finite."""
+    return np.clip(numbers, -_LARGEST_NUMBER, _LARGEST_NUMBER)
 
 
 def _padded(values):

@@ -107,11 +107,12 @@ class Reference:
     """Rows and labels, and the answers to all questions of a vault in plain arithmetic.
 
     ``x`` are rows of X in float64, dense or CSR; ``target`` is -1 or +1 for one output, and the
-    class for several. ``inverse_norms`` are those that the kernels clip by, of ``x~`` or of
-    ``P' x~`` in a basis P; zero for a row that adds nothing. For rows that divide a clipping norm
-    they are multiplied by their ``parts`` of it. ``weights`` are those of the classes, and
-    ``row_weights`` those of the rows, or None. ``groups`` are those of rows that will divide a
-    clipping norm, up to ``group_size`` rows each, by the parts that ``divide`` returns.
+    class for several. It is +1 for a numeric target, which has ``numbers``. ``inverse_norms`` are
+    those that the kernels clip by, of ``x~`` or of ``P' x~`` in a basis P; zero for a row that adds
+    nothing. For rows that divide a clipping norm they are multiplied by their ``parts`` of it.
+    ``weights`` are those of the classes, and ``row_weights`` those of the rows, or None. ``groups``
+    are those of rows that will divide a clipping norm, up to ``group_size`` rows each, by the parts
+    that ``divide`` returns.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -122,6 +123,7 @@ class Reference:
     fit_intercept: bool
     basis: np.ndarray | None
     row_weights: np.ndarray | None = None
+    numbers: np.ndarray | None = None
     parts: np.ndarray | float = 1.0
     groups: np.ndarray | None = None
     group_size: int = 1
@@ -185,6 +187,16 @@ class Reference:
         """Sum the weights of the rows of each class, without those of classes."""
         weights = (self.inverse_norms > 0) * (1.0 if self.row_weights is None else self.row_weights)
         return sums_by_class(self.target, weights, self.groups, len(self.weights))
+
+    def target_histogram(self, powers: np.ndarray) -> np.ndarray:
+        """Count the numbers of a target, times weights, as `magnitude_histogram` does a column."""
+        column = self._weighted_numbers()[:, np.newaxis]
+        return replace(self, x=column, fit_intercept=False).magnitude_histogram(powers)
+
+    def target_sum(self, bound: float) -> np.ndarray:
+        """Sum the same numbers over a bound, within [-1, 1] and in multiples of 2^-20, exactly."""
+        parts = np.clip(self._weighted_numbers()[self._counted()] / bound, -1.0, 1.0)
+        return np.rint(parts * 2.0**20).sum(keepdims=True) * 2.0**-20
 
     def line_losses(self, *line: np.ndarray, **bound: float | None) -> np.ndarray:
         """Sum bounded losses at ``coef - step * direction``; see `Objective.line_losses`."""
@@ -268,9 +280,13 @@ class Reference:
         weight = self.weights[np.maximum(self.target, 0).astype(int)]
         return weight if self.row_weights is None else weight * self.row_weights
 
+    def _weighted_numbers(self) -> np.ndarray:
+        return self.numbers if self.row_weights is None else self.numbers * self.row_weights
+
     def residuals(self, scores: np.ndarray) -> np.ndarray:
         """Return the derivative of the loss of each row in its scores (n, K)."""
-        residuals = self.loss.derivative(_given(scores), self.target)
+        target = self.target if self.numbers is None else self.numbers
+        residuals = self.loss.derivative(_given(scores), target)
         return residuals.reshape(scores.shape)
 
     @property
@@ -361,7 +377,8 @@ class Tolerance:
         moved = np.where(shift < math.inf, self._moved(scores, shift), math.inf)
         of_scores = float(np.minimum(2 * clip * plain.parts, moved).sum())
         basis = None if plain.basis is None else np.abs(plain.basis)
-        most = np.minimum(plain.weight(scores) * plain.loss.lipschitz, clip * plain.inverse_norms)
+        # A weight of zero times the slope of a loss without a bound is NaN, which fmin leaves out.
+        most = np.fmin(plain.weight(scores) * plain.loss.lipschitz, clip * plain.inverse_norms)
         c = np.broadcast_to(most[:, np.newaxis], scores.shape)
         sizes = replace(plain, x=abs(plain.x), basis=basis).added(c)
         of_sum = self._units(plain.x.shape[1]) * float(np.linalg.norm(sizes))
@@ -382,6 +399,12 @@ class Tolerance:
 
     def label_counts(self) -> float:
         """Return zero: counts are exact."""
+        return 0.0
+
+    target_histogram = magnitude_histogram
+
+    def target_sum(self, bound: float) -> float:
+        """Return zero: numbers are rounded in the same way, and summed exactly."""
         return 0.0
 
     def norm_histogram(self, bounds: np.ndarray) -> float:
@@ -440,11 +463,12 @@ class Tolerance:
         if math.isfinite(plain.loss.curvature):
             moved = plain.loss.curvature * math.sqrt(scores.shape[1]) * shift
         else:
-            # The derivative of a margin loss is monotone in the score.
+            # The derivative of these losses is monotone in each score.
             shift = shift[:, np.newaxis]
             ends = plain.residuals(scores + shift) - plain.residuals(scores - shift)
             moved = np.sqrt(np.square(ends).sum(axis=1))
-        return plain.weight(scores) * (moved + _RESIDUAL_ERROR) * plain.norms
+        size = 1.0 if plain.numbers is None else 1 + np.abs(plain.numbers) + np.abs(scores[:, 0])
+        return plain.weight(scores) * (moved + _RESIDUAL_ERROR * size) * plain.norms
 
 
 def _given(scores: np.ndarray) -> np.ndarray:

@@ -18,7 +18,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm.checks import check_labels
-from dpglm.estimators.base import Budgeted, PrivateLinearClassifier
+from dpglm.estimators.base import Budgeted
+from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
 from dpglm.estimators.plan import ledger_of
 from dpglm.estimators.prediction import ExactScore

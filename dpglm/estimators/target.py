@@ -1,0 +1,167 @@
+"""The releases of a numeric target: first a middle and a unit, and at the end an intercept.
+
+The unit is the usual size of a residual. Gradients are clipped in this unit, as those of a
+classifier are in that of its slopes. Clipping moves the intercept where residuals are skewed. So a
+few noisy gradients of the intercept alone come after the descent, with a wider clipping norm.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpglm.checks import check_number
+from dpglm.estimators import defaults
+from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, label_counts_of
+from dpglm.estimators.solvers import Coordinates, ReleasedTarget
+from dpglm.estimators.whitening import detection_threshold
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
+from dpglm.schedules import PublicMetadata
+
+_RANGE, _MIDDLE, _UNIT = "target histogram", "target sum", "residual histogram"
+# Upper ends of the bins of a histogram.
+_ENDS = 2.0 ** (MAGNITUDE_POWERS + 1)
+# Half of the squares of a normal variable are below this number of standard deviations.
+_HALF_OF_SQUARES = 1.54
+# A vector of scores is scaled by this, so that the norm of a row is that of its intercept.
+_OF_SCORES = 2.0**-10
+_LARGEST_BOUND = 1e90
+
+
+def checked_bounds(bounds: Any, log_link: bool) -> tuple[float, float] | None:
+    """Return the public bounds of a target, or None."""
+    if bounds is None:
+        return None
+    if np.shape(bounds) != (2,):
+        raise ValueError(f"target_bounds={bounds!r} must be None or a pair (low, high).")
+    least = 0.0 if log_link else -_LARGEST_BOUND
+    low = check_number("the low end of target_bounds", bounds[0], at_least=least)
+    return low, check_number("the high end", bounds[1], above=low, at_most=_LARGEST_BOUND)
+
+
+def target_releases(
+    estimator: Any, budget: PrivacyBudget, metadata: PublicMetadata
+) -> tuple[tuple[PlannedRelease, ...], tuple[PlannedRelease, ...]]:
+    """Return the releases of a target before those of the rows, and those of the intercept."""
+    n_mu, intercept = budget.n_mu(metadata.n_samples), bool(estimator.fit_intercept)
+    enough = (defaults.TARGET_NOISE * n_mu) ** -2
+    fraction = min(max(enough, defaults.MIN_TARGET_FRACTION), defaults.MAX_TARGET_FRACTION)
+    planned = [
+        (_RANGE, "the range of the target", estimator.target_bounds is None),
+        (_MIDDLE, "the middle of the target", intercept),
+        (_UNIT, "the unit of residuals", True),
+    ]
+    n_steps = defaults.N_INTERCEPT * (intercept and n_mu >= defaults.MIN_INTERCEPT_N_MU)
+    step = defaults.INTERCEPT_FRACTION / defaults.N_INTERCEPT
+
+    def release(name: str, purpose: str, fraction: float) -> PlannedRelease:
+        return PlannedRelease(name, purpose, fraction, 1 / (budget.mu * math.sqrt(fraction)))
+
+    of_target = (release(name, why, fraction) for name, why, needed in planned if needed)
+    counts = (*label_counts_of(budget.mu, metadata), *of_target)
+    return counts, (release("gradient", "the intercept", step),) * n_steps
+
+
+def settle_target(
+    vault: Vault, plan: PrivacyPlan, bounds: tuple[float, float] | None, log_link: bool
+) -> PrivacyPlan:
+    """Release range, middle and unit of the target, rescale it, and return the plan that follows.
+
+    With weights w, at most 1, all are of w y, and the mean of w comes first.
+    """
+    n, releases = plan.metadata.n_samples, {release.name: release for release in plan.counts}
+
+    def noise(name: str) -> float:
+        return releases[name].noise_multiplier
+
+    # 1) The mean weight, as the sum of the weights of "class +1".
+    weight = 1.0
+    if weighted := plan.metadata.count_fraction > 0:
+        total = vault.label_counts(noise("label count"))[1]
+        weight = min(1.0, max(total, 2 * vault.log[-1].noise_scale, 1.0) / n)
+    # 2) The range: the largest sizes of either sign that enough records have.
+    low, high = bounds or (0.0, 0.0)
+    if bounds is None:
+        above, below = _detected(vault.target_histogram(noise(_RANGE)), vault, n) > 0
+        high, low = np.max(_ENDS * above), -np.max(_ENDS * below) * (not log_link)
+        low, high = (float(low), float(high)) if low < high else (-1.0 + log_link, 1.0)
+        bounds = low / weight, high / weight
+    # 3) The middle: the mean, from the middle of the range. Without an intercept nothing moves.
+    middle = float(log_link)
+    if _MIDDLE in releases:
+        start = 0.0 if weighted and _RANGE in releases else (low + high) / 2
+        reach = max(high - start, start - low)
+        vault.change_target(start, 1.0)
+        mean = start + vault.target_sum(reach, noise(_MIDDLE)) / (n * weight)
+        middle = min(max(mean, bounds[0]), bounds[1])
+        # With a log link the middle is a unit, which noise must not make too small.
+        least = reach * max(2 * vault.log[-1].noise_scale / n, 2.0**-20) / weight
+        middle = max(middle, least) if log_link else middle
+        vault.change_target(middle - start, 1.0)
+    elif log_link:
+        vault.change_target(middle, 1.0)
+    # 4) The unit: the usual size of a residual, by half of the squares.
+    counts = _detected(vault.target_histogram(noise(_UNIT)), vault, n).sum(axis=0)
+    size = _usual_size(np.where(4 * (high - low) >= _ENDS, counts, 0.0)) or (high - low) / 4
+    unit, residual = size / weight, 1.0
+    if log_link:
+        unit, residual = middle, max(1.0, unit / middle)
+    vault.change_target(-middle * log_link, unit)
+    known = {"mean_weight": weight, "mean_row_weight": weight, "residual": residual}
+    target = ReleasedTarget(middle, unit, residual, bounds, log_link)
+    return replace(plan.renewed(1.0, **known), target=target)
+
+
+def _detected(counts: np.ndarray, vault: Vault, n_samples: int) -> np.ndarray:
+    """Return noisy counts over n, and zero for those that may be noise or are of few records."""
+    by_chance = vault.log[-1].noise_scale * detection_threshold(
+        counts.size, defaults.FALSE_NORM_RATE
+    )
+    return np.where(
+        counts > max(by_chance, defaults.DETECTED_TARGETS * n_samples), counts / n_samples, 0.0
+    )
+
+
+def _usual_size(counts: np.ndarray) -> float:
+    """Return the standard deviation of normal residuals with these counts by size, or 0.
+
+    It follows from the size below which half of the sum of their squares is: a mean square would be
+    that of a few large ones.
+    """
+    squares = np.cumsum(counts * (defaults.MIDDLE_OF_SIZES * _ENDS) ** 2)
+    if not squares[-1] > 0:
+        return 0.0
+    share = squares / squares[-1]
+    k = int(np.argmax(share >= 0.5))
+    before = share[k - 1] if k else 0.0
+    within = (0.5 - before) / (share[k] - before)
+    return float(_ENDS[k] / 2 * (1 + within)) / _HALF_OF_SQUARES
+
+
+def settle_intercept(
+    vault: Vault, plan: PrivacyPlan, space: Coordinates, coef: np.ndarray
+) -> np.ndarray:
+    """Return coefficients of columns with an intercept from a few noisy gradients of it alone.
+
+    The rows are replaced by ``(2^-10 x' w, 1)``, with w the other coefficients: a gradient in two
+    coordinates, of which the second moves the intercept.
+    """
+    metadata, intercept = plan.metadata, coef[-1]
+    last = np.append(np.zeros(len(coef) - 1), 1.0)
+    both = np.column_stack([_OF_SCORES * coef * (1 - last), last])
+    if not np.isfinite(both).all():
+        return coef
+    vault.change_basis(space.coordinates_of(both))
+    signal = plan.n_mu / metadata.residual / defaults.SATURATION_SNR
+    unit = metadata.residual * metadata.mean_weight
+    n_summed = metadata.n_samples * metadata.mean_weight
+    clip = defaults.INTERCEPT_CLIP * unit * signal**defaults.CLIPPING_POWER
+    found = []
+    for release in plan.intercept:
+        at = np.array([1 / _OF_SCORES, intercept])
+        gradient = vault.gradient_sum(at, clip, release.noise_multiplier)[1]
+        intercept -= defaults.INTERCEPT_STEP * gradient / n_summed
+        found.append(intercept)
+    return np.append(coef[:-1], np.mean(found[len(found) // 2 :]))
