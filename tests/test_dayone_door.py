@@ -226,9 +226,9 @@ MOMENTS = [NOON, UTC, pd.Series(NOON), pd.DatetimeIndex(UTC)]
 def test_dayone_dates_are_compared_in_one_unit(listed):
     rows = np.where(Y == 1, 1.0, -1.0)[:, np.newaxis]
     aware = listed is NOON or listed is UTC
-    for two in MOMENTS if aware else SPELLINGS[listed is D :: 2]:
-        y = [two[int(k)] for k in Y] if isinstance(two, list | pl.Series) else two[Y]
-        for place in ("logistic", "search", *READERS):
+    for k, two in enumerate(MOMENTS if aware else SPELLINGS[listed is D :: 2]):
+        y = [two[int(label)] for label in Y] if isinstance(two, list | pl.Series) else two[Y]
+        for place in ("logistic", "search", *READERS)[k % 3 :: 3]:
             model = fit(place, rows, y, classes=listed)
             day = model.classes_.astype("M8[D]")
             assert (day == UNITS[0]).all() and model.classes_.dtype.kind == "M"

@@ -32,7 +32,7 @@ def census():
 
 
 REACHES_THE_OPTIMUM = {
-    **NO_NOISE, "alpha": 1e-2, "momentum": HeavyBall(0.95), "step_schedule": 0.3, "max_iter": 3000,
+    **NO_NOISE, "alpha": 1e-2, "momentum": HeavyBall(0.95), "step_schedule": 0.3, "max_iter": 1500,
 }  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def failing_call(number):
 
 
 # One fault in so many calls of the package; for those that are slow, one in any call.
-STRIDES = [(name, 11) for name in FEW if name != "batches"] + [
+STRIDES = [(name, 17) for name in FEW if name != "batches"] + [
     pytest.param(name, {"batches": 17, "adaptive": 2}.get(name, 1), marks=pytest.mark.slow)
     for name in FEW
 ]

@@ -210,7 +210,7 @@ def test_the_effective_dimension_is_never_below_one():
 
 
 def test_columns_of_nothing_but_noise_hardly_count():
-    """Of 20,000 of them a fifth would, as the positive ones alone say; so they do in few."""
+    """Of 10,000 of them a fifth would, as the positive ones alone say; so they do in few."""
 
     def dimensions(n_columns):
         X = np.zeros((1000, n_columns))
@@ -218,7 +218,7 @@ def test_columns_of_nothing_but_noise_hardly_count():
         plan = plan_of(DiagonalPreconditioner(), shape=X.shape, epsilon=5.0)
         return [whitening_of(objective_of(X), plan, s).effective_dimension for s in range(2)]
 
-    wide, narrow = dimensions(20_000), dimensions(100)
+    wide, narrow = dimensions(10_000), dimensions(100)
     assert min(wide) >= 1 and max(wide) < 400
     assert min(narrow) > 20 and max(narrow) < 40
 
