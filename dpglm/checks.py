@@ -25,6 +25,7 @@ _ARRAY_TYPES = {
     (date, np.datetime64): "M8[us]",
     (bool, np.bool_, Real): None,
 }
+_NONE = ("NoneType", "NAType", "NaTType")
 _ADVICE = "give these rows a label, or a class of their own, by a public rule"
 
 
@@ -45,7 +46,9 @@ def is_missing(value: Any) -> bool:
     """Return whether a value stands for none: None, NaN, NA, NaT, or a blank string."""
     if isinstance(value, str):
         return not value.strip()
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    # The signalling NaN of decimals cannot be compared.
+    no_number = getattr(value, "is_nan", bool)()
+    return no_number or type(value).__name__ in _NONE or bool(value != value)
 
 
 def _shown(value: Any) -> str:
@@ -158,6 +161,8 @@ def check_rows(X: Any) -> None:
         raise ValueError("X is a LazyFrame, which holds no rows yet; give X.collect().")
     dtypes = getattr(X, "dtypes", getattr(X, "dtype", None))
     dtypes = getattr(getattr(X, "schema", None), "types", dtypes)
+    if isinstance(X, np.ndarray) and X.dtype == object:
+        dtypes = {type(value).__name__ for value in X.flat}
     dtypes = dtypes if np.iterable(dtypes) else [dtypes]
     # As pandas, polars, pyarrow and numpy write them.
     if any(str(dtype).lower().startswith(("date", "time", "duration")) for dtype in dtypes):

@@ -1,5 +1,6 @@
 """Warnings and errors, and what to say of names that other libraries have (``instead.toml``)."""
 
+import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from functools import cache, update_wrapper, wraps
@@ -43,6 +44,34 @@ ADVICE_ON_MISSING_VALUES = (
 def instead_of(kind: str) -> dict[str, str]:
     """Return what there is instead of ``"parameters"`` or ``"names"`` of other libraries."""
     return tomllib.loads(files("dpglm").joinpath("instead.toml").read_text("utf-8")).get(kind, {})
+
+
+_SUBMODULES = (
+    "schema", "workflow", "study", "baselines", "schedules", "audit", "sources", "datasets",
+    "exceptions",
+)  # fmt: skip
+
+
+def absent(module: str) -> Callable[[str], Any]:
+    """Return what says where a name is that a module does not have, or what there is instead."""
+
+    def look_up(name: str) -> Any:
+        if module == "dpglm" and name in _SUBMODULES:
+            return import_module(f"dpglm.{name}")
+        instead = instead_of("names").get(name, "")
+        if not instead and not name.startswith("_"):
+            faces = (import_module(f"dpglm.{face}") for face in _SUBMODULES)
+            found = (f"{face.__name__}.{name}" for face in faces if name in face.__all__)
+            instead = next(found, "")
+        advice = f": use {instead}" if instead else ""
+        # ``from dpglm import ...`` does not show the text of an AttributeError, and asks from here.
+        asking = sys._getframe(1)
+        names = {frame.f_globals.get("__name__") for frame in (asking, asking.f_back) if frame}
+        if advice and "importlib._bootstrap" in names:
+            raise ImportError(f"{module} has no {name!r}{advice}.")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}.")
+
+    return look_up
 
 
 class Offered:

@@ -244,6 +244,13 @@ def test_dayone_dates_are_compared_in_one_unit(listed):
 OBJECTS, VALUES = X.astype(object), np.full((N, 3), 37.25)
 NAMES = np.full((N, 3), "Alice Smith", dtype=object)
 DATED = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=N), "x": 1.0})
+
+
+def objects_of(value):
+    """Return rows that are objects, all of them this one."""
+    return np.array([value] * 3 * N, dtype=object).reshape(N, 3)
+
+
 ROWS = {
     "masked": (np.ma.masked_array(X, X > 1), "X is a masked array"),
     "masked rows": ([np.ma.masked_array(row, row > 1) for row in X], "X is a masked array"),
@@ -259,7 +266,9 @@ ROWS = {
     "dates of pandas": (DATED, "X holds dates or times"),
     "dates of polars": (pl.from_pandas(DATED), "X holds dates or times"),
     "dates of arrow": (pa.Table.from_pandas(DATED), "X holds dates or times"),
-    "python dates": (np.full((N, 3), D[0], dtype=object), "must be a table of numbers"),
+    "python dates": (np.full((N, 3), D[0], dtype=object), "X holds dates or times"),
+    "objects of times": (objects_of(np.datetime64("2020-01-01")), "X holds dates or times"),
+    "objects of spans": (objects_of(np.timedelta64(3, "D")), "X holds dates or times"),
     "complex": (VALUES + 1j, "Complex data not supported"),
     "sparse complex": (sparse.csr_array(VALUES + 1j), "Complex data not supported"),
     "fields": (np.rec.fromarrays(X.T), "structured array|two dimensions"),

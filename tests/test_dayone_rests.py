@@ -1,9 +1,13 @@
 """Day one: arguments by habit, budgets that nobody counts, runs that cannot learn."""
 
 import warnings
+from decimal import Decimal
+from importlib import import_module
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from dpglm import (
     DPAGDClassifier,
@@ -11,13 +15,17 @@ from dpglm import (
     DPLogisticRegression,
     PrivacyOdometer,
     PrivateSearchCV,
+    PublicBoundsScaler,
+    Schema,
     make_census,
     private_scores,
     seeded_noise,
+    total_privacy,
 )
 from dpglm.baselines import MajorityClassifier, PrivGene
 from dpglm.exceptions import PrivacyWarning, UtilityWarning
 from dpglm.schedules import ExponentialDecay
+from dpglm.schema import CategoricalColumn, Target
 from dpglm.workflow import PrivateCalibratedClassifier
 
 X, Y = make_census(300, random_state=0)
@@ -52,13 +60,42 @@ CALLS = {
     "'n_features' for make_census: its": lambda: make_census(n_features=3),
     "'alpha' for inference: .* level=0.95": lambda: FITTED.inference(alpha=0.05),
     "takes nothing by position; by name: epsilon=": lambda: DPLogisticRegression(1.0),
+    r"take privacy_.epsilon\(\)": lambda: FITTED.privacy_["epsilon"],
+    "LinearRegression is no classifier": lambda: private_scores(
+        LinearRegression().fit(X, Y), X, Y, epsilon=1.0
+    ),
+    "epsilon=1e.300 must be a number at most": lambda: DPLinearSVM(epsilon=1e300).fit(X, Y),
+    "lower={'a': 0} must be a number": lambda: PublicBoundsScaler({"a": 0}, {"a": 1}).fit(X),
+    "y has missing labels": lambda: DPLogisticRegression().fit(X, [Decimal("sNaN")] * 300),
+    "schema is not JSON": lambda: Schema.from_json("[" * 100_000 + "]" * 100_000),
 }
 
 
 @pytest.mark.parametrize("text", CALLS)
 def test_arguments_by_habit_are_answered(text):
-    with pytest.raises(TypeError, match=text):
+    with pytest.raises((TypeError, ValueError), match=text):
         CALLS[text]()
+
+
+@pytest.mark.parametrize("module", ["workflow", "schema", "baselines", "study"])
+def test_names_of_others_are_answered_in_every_module(module):
+    says = f"dpglm.{module} has no 'KFold': use dpglm.workflow.PrivateKFold"
+    with pytest.raises(ImportError, match=says):
+        exec(f"from dpglm.{module} import KFold")
+    assert not hasattr(import_module(f"dpglm.{module}"), "KFold")
+
+
+def test_numbers_find_the_code_whose_zeros_they_lost_if_it_is_one():
+    cases = (["01", "2"], [0, 1]), (["1", "01"], [0, -1]), (["01", "001"], [-1, -1])
+    for categories, places in cases:
+        schema = Schema("t", [CategoricalColumn("c", categories)], Target("y", [0, 1]))
+        found = schema.transformer().fit_transform(pd.DataFrame({"c": [1, 2]}))
+        assert [row.argmax() if row.any() else -1 for row in np.asarray(found)] == places
+
+
+def test_the_total_of_a_generator_is_that_of_what_it_yields():
+    total = total_privacy(model for model in [FITTED, FITTED])
+    assert total == total_privacy([FITTED, FITTED])
 
 
 # --- Budgets that nobody counts ---

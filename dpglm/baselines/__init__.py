@@ -8,9 +8,12 @@ from dpglm.baselines.objective_perturbation import (
 from dpglm.baselines.perturbation import DescentOutputPerturbation, OutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
+from dpglm.exceptions import absent
 
 __all__ = [
     "ApproximateMinimaPerturbation", "DescentOutputPerturbation", "MajorityClassifier",
     "ObjectivePerturbation", "OutputPerturbation", "PrivGene", "SGDAdvancedComposition",
     "SGDMomentsAccountant",
 ]  # fmt: skip
+
+__getattr__ = absent(__name__)

@@ -75,10 +75,6 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     1.0
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
     classes: ArrayLike | None = None
     class_weight: dict[Any, float] | None = None
 

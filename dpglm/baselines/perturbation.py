@@ -197,10 +197,6 @@ def noise_multiplier_of(mu: float) -> float:
 class PerturbationMixin(NamedLossMixin):
     """Loss, penalty, public constants and training of the perturbation estimators."""
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
     loss: str = "logistic"
     half_width: float = 0.5
     max_row_norm: float | None = None

@@ -197,10 +197,6 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     True
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
     loss: str = "logistic"
     alpha: float = 0.0
     fit_intercept: bool = True

@@ -32,10 +32,6 @@ def batch_rate(batch_size: float | str, n_samples: int) -> float:
 class _SmallBatches(NamedLossMixin):
     """Common parts of both estimators: a constant clip and step, and batches by expected size."""
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
     loss: str = "logistic"
     alpha: float = 0.0
     fit_intercept: bool = True

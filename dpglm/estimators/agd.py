@@ -473,10 +473,6 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
     True
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
     alpha: float = 0.0
     fit_intercept: bool = True
     classes: ArrayLike | None = None

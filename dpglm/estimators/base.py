@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.callbacks import Callbacks
 from dpglm.estimators.inputs import training_data
-from dpglm.estimators.plan import Plan, assumptions_of
+from dpglm.estimators.plan import BudgetParameters, Plan, assumptions_of
 from dpglm.estimators.prediction import LinearScores
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import KnownParameters
@@ -30,7 +30,7 @@ _DIVERGED = 1e30
 LARGEST_PENALTY = 1e12
 
 
-class Budgeted(KnownParameters):
+class Budgeted(BudgetParameters, KnownParameters):
     """An object that spends a budget: epsilon, delta, a neighbouring relation, an estimate of n."""
 
     def _budget(self) -> PrivacyBudget:
@@ -39,11 +39,7 @@ class Budgeted(KnownParameters):
 
     def _forget(self) -> None:
         # All at once: an interrupt in between would leave a part of a fit.
-        self.__dict__ = {
-            name: value
-            for name, value in vars(self).items()
-            if name[0] == "_" or not name.endswith("_")
-        }
+        self.__dict__ = {k: v for k, v in vars(self).items() if k[0] == "_" or k[-1] != "_"}
 
 
 class PrivateLinearModel(Budgeted, LinearScores, Callbacks, BaseEstimator):

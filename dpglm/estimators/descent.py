@@ -129,10 +129,6 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
 class _DescentClassifier(NoisyDescentMixin, WeightedClassifier):
     """The parameters that both classifiers have."""
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
     alpha: float = 0.0
     fit_intercept: bool = True
     classes: ArrayLike | None = None

@@ -68,6 +68,16 @@ def budget_too_small(n_mu: float, n_columns: int) -> str:
     )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class BudgetParameters:
+    """The parameters of a budget, which all estimators have."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
+
+
 @dataclass(frozen=True)
 class PlannedRelease:
     """A release of a plan beside the gradients of the descent, and its fraction of mu^2."""
@@ -144,19 +154,16 @@ class Plan(Printed):
         return budget_too_small(self.n_mu, self.metadata.n_features)
 
     @property
-    def _multipliers(self) -> np.ndarray:
-        """The noise multipliers of the gradients of a descent, shape (n_iter,) as the clips."""
-        return np.zeros(0)
-
-    @property
     def _cannot_learn(self) -> str:
         """A warning of schedules that hide all gradients of a descent, or an empty string."""
-        if not self._multipliers.any():
+        # Those of the gradients, one for each iteration.
+        multipliers = getattr(self, "_multipliers", np.zeros(1))
+        if not multipliers.any():
             return ""
         # The largest gradient of a typical row, as far as it is known.
         known = self.metadata.max_row_norm
         longest = 1.0 if self.metadata.whitened else known or math.inf
-        noise = self._multipliers * np.maximum(1.0, self.clip / longest)
+        noise = multipliers * np.maximum(1.0, self.clip / longest)
         if noise.max() > noise.min() or self.clip.max() > longest:
             mean = math.sqrt(np.mean(noise**2) / len(noise)) * self.noise_per_multiplier
             if mean > 1:
@@ -174,7 +181,13 @@ class Plan(Printed):
 
     @property
     def _too_wide(self) -> str:
-        """A warning of very many coefficients in each gradient of a descent, or nothing."""
+        """A warning of too many columns for intervals or for each gradient, or nothing."""
+        frequent, most = getattr(self, "expected_columns", None) or (0, 0)
+        if most < frequent:
+            return (
+                f"Expect {self.intervals_message}. Use straight lines (schema.additive(1)), a "
+                "larger epsilon, more records or fewer columns, or inference_fraction=0."
+            )
         n_coefs = self.metadata.n_features * self.metadata.n_outputs
         if n_coefs < _MANY_COEFS or not hasattr(self, "clip_schedule"):
             return ""
@@ -448,16 +461,6 @@ class PrivacyPlan(Plan):
         return (
             f"Batches of {size:.3g} records are too small: n mu = {size * mu:.2g} for {d} columns. "
             "Use a larger sampling_rate or epsilon, more records or fewer columns."
-        )
-
-    @property
-    def _too_wide(self) -> str:
-        frequent, most = self.expected_columns or (0, 0)
-        if most >= frequent:
-            return super()._too_wide
-        return (
-            f"Expect {self.intervals_message}. Use straight lines (schema.additive(1)), a larger "
-            "epsilon, more records or fewer columns, or inference_fraction=0."
         )
 
     @property

@@ -193,7 +193,7 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     # Rows that a released unit did not make smaller are within the norm that the budget allows:
     # they cannot be too large. Without such a unit they can.
     large = intercept and (not by_norms or scales[0] < 1)
-    _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large, not units)
+    _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large)
     vault.change_basis(basis)
     if center is not None:
         middles[-1] = 0.0
@@ -344,11 +344,7 @@ class FullPreconditioner(Preconditioner):
     square and the cube of the number of columns. With an intercept, rows are first centered at the
     middles of the columns, if a histogram has shown them.
 
-    Gradient descent then adds ``a log(1 + (c_j / 2.5)^2)`` to the mean loss for each coefficient
-    c_j except the intercept: a Cauchy prior, for coefficients below the noise level. Columns are in
-    their units, and ``a = min(1, snr / 200) damping s / (4 n)``, with the snr n mu over the
-    effective dimension. Moment and noise are divided by the part of the intercept's mean square
-    that clipping has left.
+    Gradient descent then adds a weak Cauchy prior on the coefficients, which docs/defaults.md has.
 
     Examples
     --------
@@ -437,18 +433,13 @@ def automatic_configuration(
 
 
 def _warn_if_little_is_detected(
-    moment: np.ndarray,
-    noise: float,
-    row_clipping_norm: float,
-    n_mu: float,
-    large: bool,
-    given: bool,
+    moment: np.ndarray, noise: float, row_clipping_norm: float, n_mu: float, large: bool
 ) -> None:
     """Warn if the released moment shows one column only, or the budget is too small.
 
     The intercept is in every row. If another column is above the noise level and the intercept is
-    not, rows are so `large` in that column that clipping left nothing else. If no column is, a
-    `given` norm is far above the rows.
+    not, rows are so `large` in that column that clipping left nothing else. If no column is, the
+    given norm is far above the rows.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     found, n_columns = np.flatnonzero(squares > _ABOVE_NOISE * noise), len(squares)
@@ -464,7 +455,7 @@ def _warn_if_little_is_detected(
             f"it makes row norms far larger than row_clipping_norm={row_clipping_norm:g}. "
             "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
         )
-    if not text and not len(found) and given and row_clipping_norm > defaults.ROW_NORM:
+    if not text and not len(found) and row_clipping_norm > defaults.ROW_NORM:
         text = (
             "No column is above the noise level of the second moment, which grows with the square "
             f"of row_clipping_norm={row_clipping_norm:g}. Give a max_row_norm near the rows'."

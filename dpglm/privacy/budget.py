@@ -59,6 +59,8 @@ class PrivacyBudget:
     def __post_init__(self) -> None:
         advice = "use a typical budget such as 1.0, or inf for a fit without noise"
         epsilon = check_number("epsilon", self.epsilon, above=0, advice=advice)
+        if epsilon < math.inf:
+            check_number("epsilon", epsilon, at_most=1e150, advice=advice)
         advice = "choose it far below one over the number of records, such as 1e-6"
         delta = check_number("delta", self.delta, above=0, below=1, advice=advice)
         # Arithmetic in a shorter type would spend more than was asked for.

@@ -126,6 +126,9 @@ class PrivacyLedger(Printed):
         """Return the ledger of ``events``, in order."""
         return cls(run_lengths(events), neighboring_relation, reporting_delta, **metadata)
 
+    def __getitem__(self, name: str) -> Any:
+        raise TypeError(f"A ledger is no dict: take privacy_.{name}(), or privacy_.to_dict().")
+
     def __add__(self, other: "PrivacyLedger") -> "PrivacyLedger":
         """Compose: the cost of releasing both results about the same records.
 

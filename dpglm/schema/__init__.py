@@ -4,6 +4,7 @@ Scaling by the range of the rows, or encoding the categories that happen to occu
 privacy that nobody accounts for. A `Schema` states both in advance, from a data dictionary.
 """
 
+from dpglm.exceptions import absent
 from dpglm.schema.columns import (
     BooleanColumn,
     CategoricalColumn,
@@ -20,3 +21,5 @@ __all__ = [
     "BooleanColumn", "CategoricalColumn", "DateColumn", "NumericColumn", "OrdinalColumn",
     "PublicBoundsScaler", "Schema", "Target", "TextColumn", "load_schema",
 ]  # fmt: skip
+
+__getattr__ = absent(__name__)

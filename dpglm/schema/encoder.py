@@ -215,7 +215,10 @@ class PublicBoundsScaler(KnownArguments, OneToOneFeatureMixin, TransformerMixin,
     def _bound(self, name: str) -> np.ndarray:
         value = getattr(self, name)
         check_unmasked(name, value)
-        bound = np.asarray(value, dtype=np.float64)
+        try:
+            bound = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}={value!r} must be a number, or one per column.") from None
         if bound.shape not in ((), (self.n_features_in_,)):
             raise ValueError(
                 f"{name} has shape {bound.shape} but X has {self.n_features_in_} columns; give "

@@ -318,7 +318,7 @@ class Schema(Printed):
         """Build a schema from its JSON form; `load_schema` reads a file."""
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"the schema is not JSON: {error}; see Schema.to_json().") from error
         return cls.from_dict(document)
 

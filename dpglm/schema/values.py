@@ -2,6 +2,7 @@
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -13,7 +14,7 @@ import numpy as np
 from scipy import sparse
 from sklearn import config_context
 
-from dpglm.checks import check_rows, is_missing
+from dpglm.checks import check_rows, is_missing, is_number
 from dpglm.exceptions import ADVICE_ON_MISSING_VALUES, require
 
 
@@ -288,6 +289,10 @@ class Places:
     def __init__(self, listed: Sequence[Any]) -> None:
         self._listed = listed
         spelled = {text: k for k, value in enumerate(listed) for text in _spellings(value)}
+        # A number has lost the zeros of a code such as 01, which may be that of one category alone.
+        codes = [(int(v), k) for k, v in enumerate(listed) if isinstance(v, str) and v.isdecimal()]
+        counts = Counter(number for number, _ in codes)
+        self._codes = {number: k for number, k in codes if counts[number] == 1}
         self._places = spelled | {value: k for k, value in enumerate(listed)}
 
     def of(self, raw: Raw) -> np.ndarray:
@@ -315,7 +320,8 @@ class Places:
             return self._places.get(value, math.nan)
         is_whole = isinstance(value, float | Decimal) and value == value // 1
         text = composed(str(int(value) if is_whole else value))
-        return self._places.get(text.removesuffix(" 00:00:00"), -1)
+        of_number = self._codes.get(value, -1) if is_number(value) else -1
+        return self._places.get(text.removesuffix(" 00:00:00"), of_number)
 
 
 def _spellings(value: Any) -> set[Any]:

@@ -1,6 +1,7 @@
 """Studies around a fit: comparisons, utility graphs, figures, reports and the command line."""
 
 from dpglm.calculator import expected_accuracy, expected_errors
+from dpglm.exceptions import absent
 from dpglm.study.comparison import compare
 from dpglm.study.models import model_card
 from dpglm.study.plots import plot
@@ -12,3 +13,5 @@ __all__ = [
     "PrivacyReport", "ShapeDisplay", "UtilityGraph", "compare", "expected_accuracy",
     "expected_errors", "explain_local", "model_card", "plot",
 ]  # fmt: skip
+
+__getattr__ = absent(__name__)

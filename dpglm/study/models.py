@@ -115,7 +115,7 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
         shapes = model.coef_.shape, model.intercept_.shape
         if shapes != ((n_scores, schema.n_encoded), (n_scores,)):
             raise ValueError(f"coefficients of shape {model.coef_.shape} do not fit its schema")
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} is no model of dpglm fit: {reason}.") from error
     return schema, model

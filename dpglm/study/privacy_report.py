@@ -465,7 +465,7 @@ def _read(path: Path) -> PrivacyOdometer | OdometerRecord:
             estimator=whole.get("estimator") or whole.get("subject"),
             parameters=whole.get("parameters", {}),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{path} is neither the file of a PrivacyOdometer nor a ledger as JSON: {error}"
         ) from error

@@ -1,5 +1,6 @@
 """Private work around a fit: search, scores, calibration, splits, and one ledger for all of it."""
 
+from dpglm.exceptions import absent
 from dpglm.workflow.calibration import PrivateCalibratedClassifier, PrivateThresholdClassifier
 from dpglm.workflow.pipelines import check_pipeline, total_privacy
 from dpglm.workflow.scores import make_private_scorer, private_scores
@@ -11,3 +12,5 @@ __all__ = [
     "PrivateThresholdClassifier", "check_pipeline", "make_private_scorer", "private_scores",
     "private_train_test_split", "total_privacy",
 ]  # fmt: skip
+
+__getattr__ = absent(__name__)

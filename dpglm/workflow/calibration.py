@@ -36,10 +36,6 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
 
     estimator: BaseEstimator
     _: KW_ONLY
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
 
     _learned: ClassVar[str]
 

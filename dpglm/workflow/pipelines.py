@@ -314,6 +314,7 @@ def total_privacy(
     1.0
     """
     shape = None if n_samples is None or n_features is None else (n_samples, n_features, n_classes)
+    study = [*study] if isinstance(study, Iterator) else study
     count = _Count(shape)
     total = count.total(count.of(study))
     if total is None:

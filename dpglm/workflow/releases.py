@@ -275,6 +275,8 @@ def released_statistics(
 def fitted_classes(model: Any) -> np.ndarray:
     """Return the label set of a fitted model."""
     check_is_fitted(model)
+    if not hasattr(model, "classes_"):
+        raise TypeError(f"{type(model).__name__} is no classifier: it has no classes_ to predict.")
     return check_labels("classes_", model.classes_)
 
 

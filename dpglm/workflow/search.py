@@ -170,10 +170,6 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     _: KW_ONLY
     classes: ArrayLike | None = None
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
 
     @advising
     def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> SearchPlan:
