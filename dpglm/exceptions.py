@@ -132,8 +132,9 @@ def _check_arguments(name: str, call: Signature, values: tuple, named: dict[str,
         if not advice and "too many positional" in str(error):
             kinds = {each: call.parameters[each].kind < Parameter.KEYWORD_ONLY for each in known}
             placed = ", ".join(each for each in known if kinds[each]) or "nothing"
-            named_only = ", ".join(f"{each}=..." for each in known if not kinds[each])
-            advice = f"{name} takes {placed} by position; by name: {named_only or 'nothing'}."
+            by_name = [f"{each}=..." for each in known if not kinds[each]]
+            by_name = ", ".join(by_name[:3] + ["..."] * (len(by_name) > 3)) or "nothing"
+            advice = f"{name} takes {placed} by position; by name: {by_name}."
         if advice:
             raise TypeError(advice) from None
 

@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 from dpglm import (
     DPAGDClassifier,
+    DPLinearRegression,
     DPLinearSVM,
     DPLogisticRegression,
     PrivacyOdometer,
@@ -39,6 +40,7 @@ ESTIMATORS = [
     DPLinearSVM(**QUICK),
     DPAGDClassifier(**QUICK),
     PrivGene(),
+    DPLinearRegression(),
     MajorityClassifier(),
     PrivateSearchCV(DPLogisticRegression(**QUICK), {"alpha": [0.0]}),
     PrivateCalibratedClassifier(FITTED),

@@ -171,7 +171,8 @@ class Plan(Printed):
                     f"Noise is {mean:.2g} times as long as gradients, even in the mean of all "
                     'iterations. Set clip_schedule="auto" and noise_schedule="auto".'
                 )
-        if known and not self.metadata.whitened and self.clip.max() < known / 2:
+        of_classes = known and not self.metadata.whitened and self.metadata.residual is None
+        if of_classes and self.clip.max() < known / 2:
             return (
                 f"Gradients of rows up to max_row_norm={known:g} are clipped to "
                 f"{self.clip.max():.3g}, and the largest class alone may be predicted. Raise "

@@ -26,8 +26,26 @@ from dpglm.privacy.vault import Vault
 from dpglm.schedules import Momentum, PublicMetadata, Schedule
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, PrivateLinearModel):
     """Base of the regressors: a target of numbers, its releases, predictions and scores."""
+
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    target_bounds: tuple[float, float] | None = None
+    max_weight: float = 10.0
+    noise_schedule: float | str | Schedule = "auto"
+    clip_schedule: float | str | Schedule = "auto"
+    step_schedule: float | str | Schedule = "auto"
+    momentum: float | str | Momentum | None = "auto"
+    averaging: float | str | None = "auto"
+    preconditioner: str | Preconditioner | None = "auto"
+    noise_multiplier: float | None = None
+    max_iter: int | str = "auto"
+    sampling_rate: float = 1.0
+    batches: str = "poisson"
+    max_row_norm: float | None = None
+    inference_fraction: float = 0.0
 
     # What these models do not have.
     classes = class_weight = None
@@ -101,7 +119,7 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
 
     @with_callbacks
     def fit(
-        self, X: Table, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+        self, X: Table, y: ArrayLike | None = None, *, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Fit with the guarantee that ``privacy_`` states.
 
@@ -223,27 +241,6 @@ class DPLinearRegression(PrivateRegressor):
     (True, True)
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    alpha: float = 0.0
-    fit_intercept: bool = True
-    target_bounds: tuple[float, float] | None = None
-    max_weight: float = 10.0
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
-    inference_fraction: float = 0.0
-
     _of_numbers: ClassVar[NumericLoss] = Squared()
     _power: ClassVar[int] = 0
     _target_limits: ClassVar[dict[str, float]] = {}
@@ -290,27 +287,6 @@ class DPPoissonRegressor(PrivateRegressor):
     True
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    alpha: float = 0.0
-    fit_intercept: bool = True
-    target_bounds: tuple[float, float] | None = None
-    max_weight: float = 10.0
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
-    inference_fraction: float = 0.0
-
     _of_numbers: ClassVar[NumericLoss] = Poisson()
     _power: ClassVar[int] = 1
     _target_limits: ClassVar[dict[str, float]] = {"at_least": 0}
@@ -354,27 +330,6 @@ class DPGammaRegressor(PrivateRegressor):
     >>> bool(np.abs(model.coef_ - [0.5, -0.3]).max() < 0.2)
     True
     """
-
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-    alpha: float = 0.0
-    fit_intercept: bool = True
-    target_bounds: tuple[float, float] | None = None
-    max_weight: float = 10.0
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
-    inference_fraction: float = 0.0
 
     _of_numbers: ClassVar[NumericLoss] = Gamma()
     _power: ClassVar[int] = 2
