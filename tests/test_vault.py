@@ -31,7 +31,16 @@ from dpglm.audit import recorder
 from dpglm.audit.recorder import ReleaseRecorder, largest_ratio
 from dpglm.baselines import PrivGene, SGDAdvancedComposition, SGDMomentsAccountant
 from dpglm.exceptions import BudgetExceededError
-from dpglm.losses import Hinge, Logistic, SmoothedHinge, Softmax
+from dpglm.losses import (
+    Gamma,
+    Hinge,
+    Logistic,
+    NumericLoss,
+    Poisson,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+)
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import (
     FilterEvent,
@@ -811,10 +820,14 @@ def hard_problems(draw, group_sizes):
         X = rng.choice(values, size=(n, d)) * rng.choice([-1, 1], size=(n, d))
     if single:
         X = np.clip(X, -3e38, 3e38).astype(np.float32)
-    loss = draw(st.sampled_from([Logistic(), Hinge(), SmoothedHinge(0.1), Softmax()]))
-    one = not isinstance(loss, Softmax) and draw(st.booleans())
+    labelled = [Logistic(), Hinge(), SmoothedHinge(0.1), Softmax()]
+    loss = draw(st.sampled_from([*labelled, Squared(), Poisson(), Gamma()]))
+    numeric = isinstance(loss, NumericLoss)
+    one = numeric or (not isinstance(loss, Softmax) and draw(st.booleans()))
     n_outputs = 1 if one else draw(st.integers(2, 4))
     target = rng.choice([-1.0, 1.0], n) if one else rng.integers(0, n_outputs, n)
+    if numeric:
+        target = rng.choice([0.0, 5e-324, 1e-200, 0.3, 1.0, 1e14, 1e300], n)
     weights = draw(st.sampled_from([None, 0.1, 3.0, 1e12, 1e300]))
     store = draw(st.sampled_from([np.asarray, np.asfortranarray, csr_array]))
     options = {
@@ -822,11 +835,16 @@ def hard_problems(draw, group_sizes):
         "fit_intercept": draw(st.booleans()),
         "class_weight": None if weights is None else weights ** rng.random(max(2, n_outputs)),
     }
-    if most := draw(st.sampled_from(group_sizes)):
+    if numeric:
+        options["row_weights"] = draw(st.sampled_from([0.0, 1e-320, 1.0])) ** rng.random(n)
+    elif most := draw(st.sampled_from(group_sizes)):
         groups = rng.permutation(n) // most
         options |= {"groups": groups, "max_contributions": most, "max_weight": 1e6}
         options["row_weights"] = draw(st.sampled_from([0.0, 1e-200, 1e6])) ** rng.random(n)
     objective = Objective(store(X), target, loss, **options)
+    if numeric:
+        change = draw(st.sampled_from([(0.0, 1.0), (0.3, 0.1), (-1e90, 1e90), (1e14, 1e-20)]))
+        objective = objective.with_target(np.array(change))
     length = objective.coef_shape[0]
     if draw(st.booleans()):
         scales = 2.0 ** rng.integers(-30, 30, length)
@@ -860,8 +878,12 @@ def questions(objective, coef, clip, rng):
         yield methodcaller("second_moment", clip, True)
     if objective._basis is None or objective._basis.ndim == 2:
         yield methodcaller("second_moment", clip, False)
-        if coef.ndim == 1 and isinstance(objective.loss, Logistic):
+        if hasattr(objective.loss, "second_derivative") and coef.ndim == 1:
             yield methodcaller("second_moment", clip, False, coef)
+    if isinstance(objective.loss, NumericLoss):
+        yield methodcaller("target_histogram", MAGNITUDE_POWERS)
+        yield methodcaller("target_sum", clip)
+        return
     direction = rng.normal(size=coef.shape)
     direction /= np.linalg.norm(direction)
     for longest in (1e-6, 1.0, 1e6):
@@ -888,6 +910,13 @@ HARD = settings(max_examples=100, deadline=None, suppress_health_check=list(Heal
 @given(hard_problems([0]))
 def test_right_kernels_pass_on_all_data(problem):
     hold_kernels(problem)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson(), Gamma()])
+def test_right_kernels_pass_on_a_row_whose_norm_has_no_inverse(loss):
+    X = np.array([[5e-324, 0.0], [1.0, 2.0]])
+    objective = Objective(X, np.ones(2), loss, fit_intercept=False)
+    hold_kernels((objective, np.ones(2), 3.0, np.array([True, False])))
 
 
 @pytest.mark.slow

@@ -377,9 +377,10 @@ class Tolerance:
         moved = np.where(shift < math.inf, self._moved(scores, shift), math.inf)
         of_scores = float(np.minimum(2 * clip * plain.parts, moved).sum())
         basis = None if plain.basis is None else np.abs(plain.basis)
-        # A weight of zero times the slope of a loss without a bound is NaN, which fmin leaves out.
+        # Without a largest slope a weight of zero makes NaN, which fmin leaves out. A tiny norm
+        # makes infinity, and zeros of the row would make NaN of that.
         most = np.fmin(plain.weight(scores) * plain.loss.lipschitz, clip * plain.inverse_norms)
-        c = np.broadcast_to(most[:, np.newaxis], scores.shape)
+        c = np.broadcast_to(np.nan_to_num(most)[:, np.newaxis], scores.shape)
         sizes = replace(plain, x=abs(plain.x), basis=basis).added(c)
         of_sum = self._units(plain.x.shape[1]) * float(np.linalg.norm(sizes))
         return of_scores + of_sum + self.bounds.rounding_slack(len(c)) * clip
