@@ -19,6 +19,7 @@ from dpglm.schema import (
     Target,
     load_schema,
 )
+from dpglm.schema.values import distinct
 
 
 @pytest.fixture
@@ -107,11 +108,39 @@ MALFORMED = [
     (("columns", 0, "categories"), ["cook", "?", "cook"], "'job' has 'cook' twice"),
     (("columns", 2, "categories"), [2, 1], "'rooms' has categories=[2, 1]"),
     (("target",), "rich", "the target is 'rich'"),
-    (("target",), {"name": "rich"}, "'rich' lacks fields ['labels']"),
+    (("target",), {"name": "rich"}, "upper=None and kind=None; give either labels, or lower"),
+    (("target", "kind"), "number", "kind='number'; give either labels, or lower and upper"),
+    (("target",), {"name": "rich", "lower": 0}, "'rich' has upper=None"),
+    (("target",), {"name": "rich", "lower": 1, "upper": 1}, "'rich' has lower=1.0 and upper=1.0"),
+    (("target",), {"name": "rich", "kind": "text"}, "kind='text'; leave it out, or give 'number'"),
     (("target", "labels"), ["yes"], "'rich' has labels=['yes']"),
     (("target", "labels"), ["yes", "yes"], "'rich' has 'yes' twice"),
     (("target", "labels"), [True, False], "'rich' has labels=[True, False]"),
 ]
+
+
+@pytest.mark.parametrize("of", [{"lower": 0, "upper": np.float32(9)}, {"kind": "number"}], ids=str)
+def test_a_target_may_be_a_number_whose_bounds_a_regressor_takes(of):
+    schema = Schema("pay", [NumericColumn("age", 0, 9)], Target("wage", **of))
+    assert schema == Schema.from_json(schema.to_json()) == Schema.from_yaml(schema.to_yaml())
+    assert re.search(r"wage +target  (lower 0; upper 9|kind number)$", str(schema))
+    assert schema.target == Target("wage", **{**of, "kind": "number"})
+    assert schema.target.bounds == ((0.0, 9.0) if "lower" in of else None)
+    with pytest.raises(ValueError, match="no classes: its target 'wage' is a number, for regress"):
+        schema.classes  # noqa: B018
+    rows = {"age": [1, 2, 3], "wage": ["0", "9.5", "-3"]}
+    assert schema.target.numbers(distinct(rows["wage"], "wage")).tolist() == [0, 9.5, -3]
+    said = "column 'wage': 2 of 3 values are outside the bounds, where no prediction will be."
+    assert (said in schema.check(rows)) == ("lower" in of)
+    # A value of a record is not quoted, as the labels of all are.
+    with pytest.raises(
+        ValueError, match=r"'wage' holds something that is no finite.*in row 2; fill"
+    ):
+        schema.target.numbers(distinct([1, "inf", "SECRET"], "wage"))
+    for numbers in ([1.5, 2.5], [1, 2]):
+        draft = Schema.draft({"age": [1, 2], "wage": np.array(numbers)}, target="wage")
+        assert draft == Schema.from_yaml(draft.to_yaml()) and "or give lower" in draft.to_json()
+        assert draft.target.to_fill_in == ["labels"]
 
 
 def test_two_encoded_columns_never_have_one_name():

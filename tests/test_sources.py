@@ -17,7 +17,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, seeded_noise
+from dpglm import (
+    DPAGDClassifier,
+    DPLinearRegression,
+    DPLinearSVM,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+    seeded_noise,
+)
 from dpglm.datasets import make_census
 from dpglm.estimators import inputs
 from dpglm.privacy import vault as vaults
@@ -30,8 +37,8 @@ from dpglm.schema import (
     load_schema,
 )
 from dpglm.schema.values import floating
-from dpglm.sources import base
-from dpglm.sources.arrays import ArraySource, IterableSource
+from dpglm.sources import base, read_csv
+from dpglm.sources.arrays import _MOST_LABELS, ArraySource, IterableSource
 from dpglm.sources.base import read_ahead, rows_of_a_block
 from dpglm.sources.parquet import ParquetSource
 from dpglm.sums.objective import Objective
@@ -183,6 +190,54 @@ def test_parquet_equals_the_encoded_table(tmp_path, census):
             got, charged = fitted(estimator, source)
             (assert_allclose if sparse_output else assert_array_equal)(got, expected)
             assert charged == ledger
+
+
+@pytest.fixture(scope="module")
+def wages(tmp_path_factory):
+    """A raw table of a number, its schema and its files."""
+    folder, rng = tmp_path_factory.mktemp("wages"), np.random.default_rng(0)
+    raw = {"age": rng.integers(18, 66, 600), "job": rng.choice(["cook", "baker"], 600)}
+    hours = rng.poisson(np.exp(raw["age"] / 30 + (raw["job"] == "cook")))
+    table = pd.DataFrame({**raw, "hours": hours / 4})
+    table.to_csv(folder / "t.csv", index=False)
+    table.to_parquet(folder / "t.parquet")
+    # Without a column for bakers, as columns that depend on one another magnify rounding.
+    columns = [NumericColumn("age", 18, 65), CategoricalColumn("job", ["cook"])]
+    schema = Schema("wages", columns, Target("hours", lower=0, upper=50))
+    read = read_csv(folder / "t.csv", schema)
+    assert_array_equal(read.target, table["hours"])
+    return folder, schema, read
+
+
+@pytest.mark.parametrize("model", [DPLinearRegression, DPPoissonRegressor])
+def test_every_source_gives_a_regressor_the_same_coefficients_without_noise(model, wages):
+    folder, schema, (table, y) = wages[0], wages[1], (wages[2].data, wages[2].target)
+    encode = schema.transformer().fit_transform
+    X, array = np.asarray(encode(table)), pytest.importorskip("dask.array")
+    sources = {
+        "csr": (sparse.csr_array(X), y),
+        "parquet": (ParquetSource(folder / "t.parquet", schema, block_rows=77),),
+        "iterable": (Blocks(X, y),),
+        "memory map": (ArraySource(memory_map(folder, X), y, block_rows=100),),
+        "stored": (ArraySource(Slices(X), Slices(y), block_rows=100),),
+        "dask": (array.from_array(X, (150, -1)), array.from_array(y, 150)),
+    }
+    options = {"target_bounds": schema.target.bounds, "max_row_norm": schema.max_row_norm()}
+    options["max_iter"] = 3
+    estimator = model(epsilon=np.inf, **options)
+    expected, ledger = fitted(estimator, encode(table), y)
+    for name, source in sources.items():
+        got, charged = fitted(estimator, *source)
+        assert_allclose(got, expected, rtol=1e-10, atol=0, err_msg=name)
+        assert charged == ledger
+
+
+def test_of_a_number_in_an_iterable_few_values_are_kept():
+    y = np.arange(3.0 * _MOST_LABELS)
+    source = IterableSource(Blocks(np.zeros((len(y), 1)), y, rows=_MOST_LABELS))
+    assert len(source._distinct) == 2 * _MOST_LABELS
+    with pytest.raises(ValueError, match="more than 65536 labels; for a number, fit a regressor"):
+        DPLogisticRegression().fit(source)
 
 
 @pytest.mark.parametrize("sparse_output", [pytest.param(False, marks=pytest.mark.slow), True])

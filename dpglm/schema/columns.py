@@ -31,6 +31,8 @@ from dpglm.schema.values import (
 
 # The placeholder of a draft: a person replaces it by what is public.
 FILL_IN = "FILL IN"
+# That of a target of numbers, which may be labels or not.
+LABELS_OR_NUMBER = f"{FILL_IN}, or give lower and upper, or kind: number, in place of labels"
 _MOST_INTERVALS = 256
 
 
@@ -85,7 +87,8 @@ class _Described:
     @property
     def to_fill_in(self) -> list[str]:
         """The fields of a draft that a person has to fill in."""
-        return [k for k, v in self.metadata().items() if isinstance(v, str) and v == FILL_IN]
+        placeholders = (FILL_IN, LABELS_OR_NUMBER)
+        return [k for k, v in self.metadata().items() if isinstance(v, str) and v in placeholders]
 
     def _set(self, field: str, value: Any) -> None:
         # A frozen dataclass can be set in this way only.
@@ -134,6 +137,12 @@ class _Described:
         self._demand(len(values) >= least, field, "list at least two")
         self._set(field, tuple(values))
 
+    def _refuse(self, wrong: np.ndarray, text: str, advice: str = "") -> None:
+        """Raise an error if a row is wrong, without its value, which is that of a record."""
+        if wrong.any():
+            row = int(np.argmax(wrong)) + 1
+            raise ValueError(f"column {self.name!r} {text}, the first in row {row}{advice}.")
+
 
 class Column(_Described):
     """A kind of column; subclasses say how its raw values become `numbers`, and those a block."""
@@ -166,12 +175,6 @@ class Column(_Described):
     def _check_category(self) -> None:
         self._set("missing", as_listed(self.missing, self.categories))
         self._check_missing(repr(self.missing) in map(repr, self.categories), "a category")
-
-    def _refuse(self, wrong: np.ndarray, text: str, advice: str = "") -> None:
-        """Raise an error if a row is wrong, without its value, which is that of a record."""
-        if wrong.any():
-            row = int(np.argmax(wrong)) + 1
-            raise ValueError(f"column {self.name!r} {text}, the first in row {row}{advice}.")
 
     def _refuse_missing(self, missing: np.ndarray, also: str = "") -> None:
         advice = (
@@ -664,29 +667,62 @@ class TextColumn(Column):
 
 @dataclass(frozen=True, repr=False)
 class Target(_Described):
-    """The label column and its public label set.
+    """The column to predict: labels out of a public list, or a number.
 
     Parameters
     ----------
     name : str
-    labels : sequence of str, int or bool
+    labels : sequence of str, int or bool, optional
         Two distinct ones at least, numbers in rising order; of two, the last is the positive one.
+    lower, upper : float, optional
+        In place of labels, the public range of a number: the ``target_bounds`` of a regressor.
+        Values outside stay as they are.
+    kind : {"number"}, optional
+        Given for a number without a public range.
 
     Examples
     --------
     >>> Target("insurance", ["none", "claim"])
     Target(name='insurance', labels=('none', 'claim'))
+    >>> Target("wage", lower=0, upper=500).bounds, Target("price", kind="number").bounds
+    ((0.0, 500.0), None)
     """
 
     name: str
-    labels: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
+    labels: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] | None = None
+    _: KW_ONLY
+    lower: float | None = None
+    upper: float | None = None
+    kind: str | None = None
 
     _what = "target"
 
     def _check(self) -> None:
-        self._choices("labels", least=2)
+        self._demand(self.kind in (None, "number"), "kind", "leave it out, or give 'number'")
+        has_bounds = self.lower is not None or self.upper is not None
+        is_number = has_bounds or self.kind is not None
+        one_of = "give either labels, or lower and upper, or kind='number' if these are not public"
+        self._demand(is_number != (self.labels is not None), "labels lower upper kind", one_of)
+        if not is_number:
+            self._choices("labels", least=2)
+        elif has_bounds:
+            for field in ("lower", "upper"):
+                self._convert(field, _number, "give a finite public number")
+            self._demand(self.lower < self.upper, "lower upper", "give bounds with lower < upper")
+            self._set("kind", None)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The public range of a number, as the ``target_bounds`` of a regressor; or None."""
+        return None if self.lower is None else (self.lower, self.upper)
 
     def remarks(self, raw: Raw) -> Iterator[str]:
+        if self.labels is None:
+            values, (lower, upper) = numbers(raw), self.bounds or (-math.inf, math.inf)
+            outside = int((np.isfinite(values) & ((values < lower) | (values > upper))).sum())
+            told = "values are outside the bounds, where no prediction will be"
+            yield from [f"{outside} of {len(values)} {told}"] * bool(outside)
+            return
         places = Places(self.labels)
         labels = {*map(composed, self.labels)}
         other = [value for value in as_distinct(raw).values if composed(value) not in labels]
@@ -698,7 +734,11 @@ class Target(_Described):
             )
 
     def numbers(self, raw: Raw) -> np.ndarray:
-        """Return the labels of raw values, which must be among those listed."""
+        """Return the finite numbers of raw values, or their labels, all of which are listed."""
+        if self.labels is None:
+            values, advice = numbers(raw), "; fill or leave out such rows by a public rule"
+            self._refuse(~np.isfinite(values), "holds something that is no finite number", advice)
+            return values
         places = Places(self.labels).of(raw)
         unlisted = ~(places >= 0)
         if unlisted.any():

@@ -21,6 +21,7 @@ from dpglm.checks import check_whole
 from dpglm.exceptions import require
 from dpglm.schema.columns import (
     FILL_IN,
+    LABELS_OR_NUMBER,
     BooleanColumn,
     CategoricalColumn,
     Column,
@@ -56,7 +57,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Schema(Printed):
-    """Public description of a table: columns with bounds or categories, and the label set.
+    """Public description of a table: columns with bounds or categories, and the target.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ class Schema(Printed):
         rows = [("column", "kind", "")]
         for column in (*self.to_dict()["columns"], self.to_dict()["target"]):
             name, kind = column.pop("name"), "category" if "categories" in column else "number"
-            kind = column.pop("kind", "target" if "labels" in column else kind)
+            kind = column.pop("kind", kind) if len(rows) <= len(self.columns) else "target"
             facts = (f"{field} {_in_short(value)}" for field, value in column.items())
             rows.append((name, kind, "; ".join(facts)))
         source = f", from {self.source}" if self.source else ""
@@ -140,6 +141,11 @@ class Schema(Printed):
     def classes(self) -> np.ndarray:
         """The public label set in sorted order, as scikit-learn's ``classes_`` would hold it."""
         self.check_filled_in()
+        if self.target.labels is None:
+            raise ValueError(
+                f"schema {self.name!r} has no classes: its target {self.target.name!r} is a "
+                "number, for regressors such as DPLinearRegression."
+            )
         return np.unique(self.target.labels)
 
     @property
@@ -229,7 +235,7 @@ class Schema(Printed):
         ----------
         frame : data frame or dictionary of arrays
         target : str, optional
-            The column of the labels.
+            The column to predict.
         name : str, default="table"
 
         Examples
@@ -243,7 +249,11 @@ class Schema(Printed):
         target = as_listed(target, found)
         if target not in (FILL_IN, *found):
             raise ValueError(f"target={target!r} is no column of the table, which has {[*found]}.")
-        labels = [False, True] if found.pop(target, "") in ("boolean", "flag") else FILL_IN
+        labels, dtype = FILL_IN, found.pop(target, "")
+        if dtype in ("boolean", "flag"):
+            labels = [False, True]
+        elif dtype in ("integer", "real"):
+            labels = LABELS_OR_NUMBER
         return cls(name, [_drafted(*column) for column in found.items()], Target(target, labels))
 
     def check_filled_in(self) -> None:
@@ -305,7 +315,8 @@ class Schema(Printed):
         if not isinstance(known["columns"], list | tuple):
             raise ValueError(f"the schema has columns={known['columns']!r}; give a list.")
         makers = [partial(_column, document) for document in known["columns"]]
-        of_target = partial(_fields, known["target"], "the target", {"name", "labels"})
+        optional = [field.name for field in fields(Target)]
+        of_target = partial(_fields, known["target"], "the target", {"name"}, optional)
         *columns, target = _all([*makers, lambda: Target(**of_target())])
         return cls(known["name"], columns, target, known.get("source", ""))
 
@@ -479,7 +490,7 @@ def _problems(column: Column | Target, frame: Any) -> list[str]:
     try:
         raw = read_columns(frame, [column.name])[column.name]
         # Labels of a dictionary, as of a CSV file, are read as the schema has them.
-        told = isinstance(column, Column) or not isinstance(frame, Mapping)
+        told = not (isinstance(frame, Mapping) and getattr(column, "labels", None))
         lines += [f"column {column.name!r}: {text}." for text in column.remarks(raw) if told]
         column.numbers(raw)
     except ValueError as error:

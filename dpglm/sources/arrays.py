@@ -13,6 +13,9 @@ from dpglm.checks import check_labels
 from dpglm.schema.values import check_sparse, with_max_row_norm
 from dpglm.sources.base import BUFFERS, LocalSource, distinct_labels, read_ahead, rows_of_a_block
 
+# Labels to keep of an iterable; a target with more is a number.
+_MOST_LABELS = 2**16
+
 
 class ArraySource(LocalSource):
     """Consecutive rows of an array X with shape, dtype and slices, and of labels y."""
@@ -135,7 +138,9 @@ class IterableSource(LocalSource):
                     f"{self.n_features}."
                 )
             rows.append(X.shape[0])
-            labels = [distinct_labels([*labels, y])]
+            # Of a number, no more: each block would sort all before it again.
+            if not labels or len(labels[0]) <= _MOST_LABELS:
+                labels = [distinct_labels([*labels, y])]
         if not rows:
             raise ValueError("The iterable of blocks is empty; it must yield at least one (X, y).")
         self.block_rows, self._distinct = tuple(rows), labels[0]
@@ -146,6 +151,10 @@ class IterableSource(LocalSource):
         return f"Block {block} of the iterable"
 
     def observed_labels(self) -> np.ndarray:
+        if len(self._distinct) > _MOST_LABELS:
+            raise ValueError(
+                f"y holds more than {_MOST_LABELS} labels; for a number, fit a regressor."
+            )
         return self._distinct
 
     def _encoded(self, rows: Any, labels: Any) -> tuple[Any, np.ndarray]:

@@ -71,9 +71,9 @@ class Objective:
     weights multiply the gradient before clipping, and so do `row_weights` (n,), from 0 to the
     public `max_weight`. `groups` (n,) holds the number of each row's group, from 0 on, of at most
     the public `max_contributions` rows. `n_threads`, by default numba's limit, never changes a
-    result. `norms` are the `Objective.norms` after later calls of `scaled` and `in_basis`, kept
-    from an earlier pass over the same rows: none are then computed. Empty `norms` will be
-    collected: the fingerprint of the rows is taken before them.
+    result. `norms` are the `Objective.norms` after later calls of `scaled`, `in_basis` and
+    `weighed`, kept from an earlier pass over the same rows: none are then computed. Empty `norms`
+    will be collected: the fingerprint of the rows is taken before them.
 
     `n_records`, the number of rows or groups, is private where the number of records is.
     `coef_shape` is the shape of the coefficients and of `gradient_sum`.
@@ -122,7 +122,8 @@ class Objective:
         self._signs, self._targets = _check_target(target, rows.n_rows, n_outputs)
         self._basis = None
         self.stretches = (1.0, 1.0)
-        self._known = norms[1] if norms else None
+        self._known, self._kept_factors = (norms[1], norms[2:]) if norms else (None, ())
+        self._factors: tuple[np.ndarray, ...] = ()
         self._line = None
         self._rows, self.n_rows = rows, rows.n_rows
         self._signed = self._signs * self._inverse_norms()
@@ -146,9 +147,9 @@ class Objective:
         return inverse
 
     @property
-    def norms(self) -> tuple[np.ndarray, np.ndarray]:
-        """The fingerprint of the rows, and one over the norm of each, for later (private)."""
-        return self._fingerprint, np.abs(self._signed)
+    def norms(self) -> tuple[np.ndarray, ...]:
+        """The fingerprint of the rows, one over the norm of each, and `weighed`'s (private)."""
+        return self._fingerprint, np.abs(self._signed), *self._factors
 
     @property
     def reference(self) -> Reference:
@@ -461,8 +462,12 @@ class Objective:
         curvature the row adds at most ``bound^2`` times its second derivative.
         """
         weighed = copy.copy(self)
-        with np.errstate(over="ignore"):
-            weights = np.minimum(1.0, np.square(bound * np.abs(self._signed)))
+        if self._known is None:
+            with np.errstate(over="ignore"):
+                weights = np.minimum(1.0, np.square(bound * np.abs(self._signed)))
+        else:  # norms are those of a later basis
+            weights = self._kept_factors[len(self._factors)]
+        weighed._factors = (*self._factors, weights)
         weighed._row_weights = weights if self._row_weights is None else weights * self._row_weights
         weighed._line = None
         return weighed
