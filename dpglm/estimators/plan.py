@@ -156,7 +156,7 @@ class Plan(Printed):
     @property
     def _cannot_learn(self) -> str:
         """A warning of schedules that hide all gradients of a descent, or an empty string."""
-        # Those of the gradients, one for each iteration.
+        # One for each iteration.
         multipliers = getattr(self, "_multipliers", np.zeros(1))
         if not multipliers.any():
             return ""

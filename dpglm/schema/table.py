@@ -121,6 +121,7 @@ class Schema(Printed):
             rows.append((name, kind, "; ".join(facts)))
         source = f", from {self.source}" if self.source else ""
         yield "", f"Schema {self.name}: {len(self.columns)} columns{source}", rows
+        yield "", "check(table) counts, for you alone, values out of bounds and unknown categories."
 
     @property
     def numeric(self) -> tuple[NumericColumn, ...]:
