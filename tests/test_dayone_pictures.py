@@ -98,9 +98,10 @@ def test_dayone_methods_that_are_not_here_say_what_is():
 
 def test_dayone_names_of_other_libraries_are_answered_by_those_of_this():
     for name, instead in instead_of("names").items():
-        with pytest.raises(ImportError, match=f"no '{name}': use "):
-            exec(f"from dpglm import {name}")
-        assert not hasattr(dpglm, name)
+        for module in ("dpglm", "dpglm.workflow", "dpglm.schema", "dpglm.baselines", "dpglm.study"):
+            with pytest.raises(ImportError, match=f"{module} has no '{name}': use "):
+                exec(f"from {module} import {name}")
+            assert not hasattr(importlib.import_module(module), name)
         whole = f"dpglm.{instead.split()[0].strip(',')}".replace("dpglm.dpglm", "dpglm").split(".")
         found = importlib.import_module("dpglm")
         for part in whole[1:]:

@@ -370,7 +370,8 @@ def test_a_pipeline_costs_what_its_fit_costs_before_and_after():
     before = total_privacy(pipeline, *X.shape)
     after = total_privacy(pipeline.fit(X, y))
     assert before == after and after.events == pipeline[-1].privacy_.events
-    assert total_privacy([pipeline, pipeline]) == after  # one fit, in two places
+    # One fit, in two places.
+    assert total_privacy([pipeline, pipeline]) == total_privacy(iter([pipeline])) == after
 
 
 GRID = {"dplogisticregression__epsilon": [0.5, 1.0], "dplogisticregression__clip_schedule": [1, 2]}
