@@ -8,7 +8,10 @@ from importlib import import_module
 from importlib.resources import files
 from inspect import Parameter, Signature, signature
 from types import MethodType
-from typing import Any
+from typing import Any, TypeVar
+
+# A decorated function has the type that it had.
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 __all__ = ["BudgetExceededError", "PrivacyWarning", "UtilityWarning"]
 
@@ -65,9 +68,7 @@ def absent(module: str) -> Callable[[str], Any]:
             instead = next(found, "")
         advice = f": use {instead}" if instead else ""
         # ``from dpglm import ...`` does not show the text of an AttributeError, and asks from here.
-        asking = sys._getframe(1)
-        names = {frame.f_globals.get("__name__") for frame in (asking, asking.f_back) if frame}
-        if advice and "importlib._bootstrap" in names:
+        if advice and sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
             raise ImportError(f"{module} has no {name!r}{advice}.")
         raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}.")
 
@@ -101,7 +102,7 @@ class Offered:
         return MethodType(self.method, instance)
 
 
-def advising(function: Callable) -> Callable:
+def advising(function: Function) -> Function:
     """Let a function say what there is instead of parameters that other libraries have."""
     known = signature(function)
 

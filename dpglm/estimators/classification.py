@@ -138,9 +138,9 @@ class WeightedClassifier(PrivateLinearClassifier):
             If `seeded_noise` makes the noise reproducible, or ``delta`` exceeds one over the
             number of records.
         UtilityWarning
-            If the budget is too small for the columns and a preconditioner's release shows hardly
-            any. With an intercept, if the release shows large numbers that differ by little. The
-            warning depends on the release alone. Before, of 65,536 coefficients or more.
+            Before any release: of too much noise or clipping, of intervals that cannot be expected,
+            and of 65,536 coefficients or more. From releases alone: of columns below the noise
+            level, large numbers that differ by little, codes among numbers, and small weights.
 
         Examples
         --------
