@@ -5,7 +5,15 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines
+from dpglm import (
+    DPAGDClassifier,
+    DPGammaRegressor,
+    DPLinearRegression,
+    DPLinearSVM,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+    baselines,
+)
 from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
 from dpglm.schedules import (
     BiasCorrectedMomentum,
@@ -52,6 +60,12 @@ ESTIMATORS = {
 }
 for _estimator in ESTIMATORS.values():
     _estimator.set_params(classes=[0, 1])
+# With budget enough for the last steps of an intercept.
+REGRESSORS = {
+    "linear": DPLinearRegression(max_iter=3, epsilon=1e3),
+    "poisson": DPPoissonRegressor(max_iter=3, epsilon=1e3, target_bounds=(0, 3)),
+    "gamma": DPGammaRegressor(max_iter=3, epsilon=1e3, preconditioner=None),
+}
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 

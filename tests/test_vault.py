@@ -23,7 +23,7 @@ from problems import STORAGES
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from strategies import ESTIMATORS
+from strategies import ESTIMATORS, REGRESSORS
 from tapes import Failing, on_tape, record, replay
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdometer, seeded_noise
@@ -486,6 +486,7 @@ def test_the_ledger_of_a_fit_that_stops_early_lists_all_that_was_planned():
 # What strategies has, with noise little enough and batches enough for a record to be seen.
 EVERY = {
     **ESTIMATORS,
+    **REGRESSORS,
     "batches": DPLogisticRegression(max_iter=8, sampling_rate=0.3),
     "intervals": DPLogisticRegression(epsilon=1e4, max_iter=2, inference_fraction=0.9),
     "adaptive": DPAGDClassifier(epsilon=4.0, max_iter=4, n_steps=5, preconditioner=None),
@@ -504,31 +505,37 @@ EXTREMES = [
     [1e308, -1e308, 1e308], [1e154, 5e-324, -1.0], [1e3, 1e3, -1e3], [0.0, 0.0, 0.0],
     [5e-324, 0.0, -1e-200], [-3.0, 0.5, 2.0],
 ]  # fmt: skip
+TARGETS = [1e300, 5e-324, 3.0, 0.5, 1e-200, 1e5]
 
 
-def neighbours(relation, n_classes, null=1e308):
-    """Yield two tables that differ by one record, of any size and label."""
+def neighbours(relation, n_classes, null=1e308, name=None):
+    """Yield two tables that differ by one record, of any size and label, or target of a name."""
     X, y = table(n_classes)
+    y = y + 0.5 if name in REGRESSORS else y
     rows = np.arange(N_ROWS)
     for i, extreme in enumerate(EXTREMES):
         one, other, labels = X.copy(), X.copy(), y.copy()
         one[-1] = extreme
+        if name in REGRESSORS:
+            y[-1], labels[-1] = TARGETS[i] * (-1) ** (name == "linear"), TARGETS[i - 1]
         if relation == "zero_out":
             other[-1] = null
-            yield (one, y), (other, y)
+            yield (one, y), (other, labels)
         elif relation == "replace_one":
             other[-1] = EXTREMES[i - 1]
-            labels[-1] = (y[-1] + 1) % n_classes
+            if name not in REGRESSORS:
+                labels[-1] = (y[-1] + 1) % n_classes
             yield (one, y), (other, labels)
         else:
             yield (one, y), (X[rows[:-1]], y[:-1])
 
 
 def made(name, relation, n_classes=2):
+    labels = {} if name in REGRESSORS else {"classes": list(range(n_classes))}
     return clone(EVERY[name]).set_params(
         neighboring_relation=relation,
         n_samples_estimate=N_ROWS if relation == "add_or_remove_one" else None,
-        classes=list(range(n_classes)),
+        **labels,
     )
 
 
@@ -564,7 +571,7 @@ def test_no_release_moves_by_more_than_the_sensitivity_its_noise_is_for(name, re
         # It clips features one by one: only a row of zeros, without intercept, adds nothing.
         model.set_params(fit_intercept=False)
     null = 0.0 if name == "genetic" else 1e308
-    pairs = list(neighbours(relation, 2, null))[:: 1 if relation == "zero_out" else 2]
+    pairs = list(neighbours(relation, 2, null, name))[:: 1 if relation == "zero_out" else 2]
     ratios = [ratio_between(model, *pair) for pair in pairs]
     assert max(ratios) <= 1.0
     # Counts of labels do not depend on a row, and what tilts the loss protects its minimiser.
@@ -592,7 +599,7 @@ COMBINATIONS = [
 def test_nor_in_any_storage(name, storage, relation, every):
     n_classes = 2 if name in TWO_CLASSES else 3
     model = made(name, relation, n_classes)
-    for one, other in list(neighbours(relation, n_classes))[::every]:
+    for one, other in list(neighbours(relation, n_classes, name=name))[::every]:
         assert ratio_between(model, one, other, storage) <= 1.0
 
 
@@ -750,7 +757,8 @@ def test_of_an_adaptive_fit_any_of_127_releases_may_be(monkeypatch):
 @pytest.mark.parametrize("name", sorted({*EVERY} - ONE_RELEASE - {"genetic"}))
 def test_every_fit_is_compared_once(name, monkeypatch):
     compared = Compared(monkeypatch)
-    made(name, "zero_out").fit(*table())
+    X, y = table()
+    made(name, "zero_out").fit(X, y + (name == "gamma"))
     assert len(compared) == 1
 
 
@@ -777,10 +785,12 @@ def test_no_solver_can_go_on_once_a_release_has_failed(name):
             return SimpleNamespace(coef=np.zeros(shape), n_iter=1)
 
     model = Stubborn(**made(name, "zero_out").get_params(deep=False))
-    for number in (1, 2, 3):
+    X, y = table()
+    # What a target needs comes before the solver is called.
+    for number in (4, 5, 6) if name in REGRESSORS else (1, 2, 3):
         failing = Failing(MemoryError(), number)
         with on_tape(failing), pytest.raises(RuntimeError, match="refused or failed") as info:
-            model.fit(*table())
+            model.fit(X, y + (name == "gamma"))
         assert len(failing.events) == number - 1
         assert not [name for name in vars(model) if name.endswith("_") and name[0] != "_"]
         assert failing.events == [] or info.value.privacy_ledger

@@ -60,6 +60,13 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
     def _has_log_link(self) -> bool:
         return self._power > 0
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self._has_log_link
+        # The check fits 200 records, at epsilon 1 often no better than their mean.
+        tags.regressor_tags.poor_score = True
+        return tags
+
     def plan(self, n_samples: int, n_features: int) -> PrivacyPlan:
         """Return the releases of a fit and their cost, without any data.
 
