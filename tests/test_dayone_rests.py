@@ -120,6 +120,11 @@ def test_a_fit_outside_of_the_block_of_an_odometer_is_warned_of(tmp_path):
 
 CENSUS, RICH = make_census(2000, random_state=0)
 HIDDEN = {
+    "small budget": ({"epsilon": 1e-2, "preconditioner": None}, "n mu = "),
+    "small batches": (
+        {"sampling_rate": 0.002, "preconditioner": "diagonal", "max_iter": 3},
+        "n mu = ",
+    ),
     "huge clip": ({"clip_schedule": 1e6}, "times as long as gradients, even in the mean"),
     "diagonal": ({"clip_schedule": 1e6, "preconditioner": "diagonal"}, "times as long"),
     "bound": ({"clip_schedule": 1e6, "max_row_norm": 4.0, "preconditioner": None}, "times as long"),
@@ -144,7 +149,7 @@ HIDDEN = {
 def test_settings_that_hide_everything_are_warned_of(Model, name):
     """By the fit, as the plan prints it, unless only a release shows it."""
     settings, says = HIDDEN[name]
-    model = Model(classes=[0, 1], epsilon=4.0, **settings)
+    model = Model(**{"classes": [0, 1], "epsilon": 4.0} | settings)
     with seeded_noise(0), pytest.warns(UtilityWarning, match=says) as said:
         model.fit(CENSUS, RICH)
     assert {each.filename for each in said} == {__file__}

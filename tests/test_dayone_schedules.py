@@ -144,21 +144,6 @@ def test_extreme_plans_are_fast_or_refused(name, n_samples):
     assert time.process_time() - start < 3
 
 
-@pytest.mark.parametrize("Model", ESTIMATORS)
-def test_fits_whose_noise_hides_everything_say_so(Model):
-    """From public numbers, where no second moment shows it: without one, and in small batches."""
-    plain = {"preconditioner": None, "classes": [0, 1], "max_iter": 3}
-    cases = [Model(**plain, epsilon=1e-2)]
-    if "sampling_rate" in cases[0].get_params():
-        cases += [Model(**plain | {"preconditioner": "diagonal"}, sampling_rate=0.01)]
-    for model in cases:
-        with pytest.warns(UtilityWarning, match="little to learn.*n mu =.*epsilon") as found:
-            model.fit(X, Y)
-        assert found[0].filename == __file__
-        assert "n mu = " in repr(model.plan(*X.shape))
-    assert not Model(**plain, epsilon=1e4).plan(*X.shape).warning_message
-
-
 # --- Intervals before the budget ---
 
 
