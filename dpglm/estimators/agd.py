@@ -529,8 +529,6 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
           twenty times the epsilon it charges.
         - A release is charged before it is made; the pseudo-code makes it, and discards the last
           one if it was not covered.
-        - Two gradients are averaged before they are normalised, as in Section 4; line 18 of
-          Algorithm 2 averages with the normalised one.
         - ``n_steps=20`` steps are on offer in addition to zero, as in the program. There are no
           mini-batches.
 

@@ -217,8 +217,13 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     return plan, replace(space, basis=basis), whitening
 
 
+@dataclass(eq=False, repr=False)
 class Preconditioner(BaseEstimator):
     """A rule that turns a noisy second moment into a basis; see its two subclasses."""
+
+    budget_fraction: float = defaults.MOMENT_FRACTION
+    damping: float = 1.0
+    row_clipping_norm: float | None = None
 
     # Whether the sums of the squares of the columns are enough. Subclasses define two methods.
     # `moment` builds the moment from the released numbers. `whitened` returns the basis and the
@@ -292,10 +297,6 @@ class DiagonalPreconditioner(Preconditioner):
     DiagonalPreconditioner(damping=2.0)
     """
 
-    budget_fraction: float = defaults.MOMENT_FRACTION
-    damping: float = 1.0
-    row_clipping_norm: float | None = None
-
     diagonal: ClassVar[bool] = True
 
     def moment(self, noisy: np.ndarray, n_columns: int) -> np.ndarray:
@@ -353,10 +354,6 @@ class FullPreconditioner(Preconditioner):
     >>> model.preconditioner
     FullPreconditioner(row_clipping_norm=1.5)
     """
-
-    budget_fraction: float = defaults.MOMENT_FRACTION
-    damping: float = 1.0
-    row_clipping_norm: float | None = None
 
     diagonal: ClassVar[bool] = False
 
