@@ -241,7 +241,7 @@ def fitted_numbers(source):
 def test_the_default_rule_has_few_numbers():
     source = inspect.getsource(defaults)
     fitted, of_target, bare = fitted_numbers(source)
-    assert 10 < len(fitted) <= 16 and len(of_target) == 10 and not bare
+    assert 10 < len(fitted) <= 16 and len(of_target) <= 10 and not bare
     used = "".join(inspect.getsource(module) for module in (whitening, descent, defaults))
     assert all(used.count(name) > 1 for name in fitted), "each is used"
     more = source.replace("N_ITER = 24", "ONE_MORE = 1 / 7\nN_ITER = 24")

@@ -44,9 +44,8 @@ MIN_RIDGE = 2.0**-30  # over the squared clipping norm: keeps condition numbers 
 MIN_UNCLIPPED = 1e-6  # part of a second moment that is left after rows were clipped
 
 # A numeric target.
-MIN_TARGET_FRACTION = 0.01  # of mu^2, for each of two or three releases
-MAX_TARGET_FRACTION = 0.05  # of mu^2, where even so a count has a noise above n / 40
-TARGET_NOISE = 1 / 40  # of n, the noise of a count that is aimed at: a bin of 11 % shows
+MIN_MIDDLE_FRACTION = 0.01  # of mu^2, for the mean of y, and half of it at most
+MIDDLE_NOISE = 1 / 16  # of half the range, the noise of the mean of y that is aimed at
 DETECTED_TARGETS = 0.001  # of n: sizes of y that fewer records have are not seen
 FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms
 INTERCEPT_FRACTION = 0.05  # of mu^2, for the last steps of the intercept

@@ -119,7 +119,8 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
                 vault.weigh_rows(math.sqrt(defaults.FULL_WEIGHT * dimension))
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
         if plan.intercept:
-            trace.coef = settle_intercept(vault, plan, space, trace.coef)
+            scales = 1.0 if trace.whitening is None else trace.whitening.scales
+            trace.coef = settle_intercept(vault, plan, space, trace.coef, scales)
         if plan.last:
             trace.debiased = debias(vault, plan, space, trace)
         return trace

@@ -25,8 +25,10 @@ _RANGE, _MIDDLE, _UNIT = "target histogram", "target sum", "residual histogram"
 _ENDS = 2.0 ** (MAGNITUDE_POWERS + 1)
 # Half of the squares of a normal variable are below this number of standard deviations.
 _HALF_OF_SQUARES = 1.54
-# A vector of scores is scaled by this, so that the norm of a row is that of its intercept.
-_OF_SCORES = 2.0**-10
+# Scores are scaled by this, so that the norm of a row is about that of its intercept.
+_OF_SCORES = 2.0**-6
+# With a shorter vector beside the intercept, a bound on rounding errors would exceed the noise.
+_SHORTEST = 2.0**-20
 _LARGEST_BOUND = 1e90
 
 
@@ -46,12 +48,13 @@ def target_releases(
 ) -> tuple[tuple[PlannedRelease, ...], tuple[PlannedRelease, ...]]:
     """Return the releases of a target before those of the rows, and those of the intercept."""
     n_mu, intercept = budget.n_mu(metadata.n_samples), bool(estimator.fit_intercept)
-    enough = (defaults.TARGET_NOISE * n_mu) ** -2
-    fraction = min(max(enough, defaults.MIN_TARGET_FRACTION), defaults.MAX_TARGET_FRACTION)
+    # With few records the mean is all that can be learned.
+    middle = max((defaults.MIDDLE_NOISE * n_mu) ** -2, defaults.MIN_MIDDLE_FRACTION)
+    histogram = defaults.UNITS_FRACTION
     planned = [
-        (_RANGE, "the range of the target", estimator.target_bounds is None),
-        (_MIDDLE, "the middle of the target", intercept),
-        (_UNIT, "the unit of residuals", True),
+        (_RANGE, "the range of the target", histogram, estimator.target_bounds is None),
+        (_MIDDLE, "the middle of the target", min(middle, 0.5), intercept),
+        (_UNIT, "the unit of residuals", histogram, True),
     ]
     n_steps = defaults.N_INTERCEPT * (intercept and n_mu >= defaults.MIN_INTERCEPT_N_MU)
     step = defaults.INTERCEPT_FRACTION / defaults.N_INTERCEPT
@@ -59,7 +62,7 @@ def target_releases(
     def release(name: str, purpose: str, fraction: float) -> PlannedRelease:
         return PlannedRelease(name, purpose, fraction, 1 / (budget.mu * math.sqrt(fraction)))
 
-    of_target = (release(name, why, fraction) for name, why, needed in planned if needed)
+    of_target = (release(*of) for *of, needed in planned if needed)
     counts = (*label_counts_of(budget.mu, metadata), *of_target)
     return counts, (release("gradient", "the intercept", step),) * n_steps
 
@@ -141,17 +144,17 @@ def _usual_size(counts: np.ndarray) -> float:
 
 
 def settle_intercept(
-    vault: Vault, plan: PrivacyPlan, space: Coordinates, coef: np.ndarray
+    vault: Vault, plan: PrivacyPlan, space: Coordinates, coef: np.ndarray, scales: Any
 ) -> np.ndarray:
     """Return coefficients of columns with an intercept from a few noisy gradients of it alone.
 
-    The rows are replaced by ``(2^-10 x' w, 1)``, with w the other coefficients: a gradient in two
-    coordinates, of which the second moves the intercept.
+    The rows are replaced by ``(2^-6 x' w, 1)``, with w the other coefficients: a gradient in two
+    coordinates, of which the second moves the intercept. `scales` are those of the columns.
     """
     metadata, intercept = plan.metadata, coef[-1]
     last = np.append(np.zeros(len(coef) - 1), 1.0)
     both = np.column_stack([_OF_SCORES * coef * (1 - last), last])
-    if not np.isfinite(both).all():
+    if not _SHORTEST < np.linalg.norm(both[:, 0] / scales) < math.inf:
         return coef
     vault.change_basis(space.coordinates_of(both))
     signal = plan.n_mu / metadata.residual / defaults.SATURATION_SNR
