@@ -4,6 +4,7 @@ import math
 import operator
 from collections.abc import Collection
 from datetime import UTC, date, timedelta
+from decimal import Decimal
 from numbers import Integral, Number, Real
 from typing import Any
 
@@ -125,13 +126,12 @@ def _is_moment(label: Any) -> bool:
 def check_numbers(name: str, values: Any, **limits: float) -> np.ndarray:
     """Return one finite number for each row as a float64 vector (n,), each within the limits."""
     found = check_vector(name, values)
-    try:
-        # Texts would be read as numbers, and dates counted from 1970.
-        numbers = found.astype(np.float64 if found.dtype.kind in "biufO" else None)
-        usable = numbers.dtype.kind == "f" and np.isfinite(numbers).all()
-    except (TypeError, ValueError):
-        usable = False
-    if not usable or not all(_LIMITS[kind][1](numbers, x).all() for kind, x in limits.items()):
+    numbers = np.full(1, math.nan)
+    # Texts would be read as numbers, and dates counted from 1970.
+    if found.dtype.kind in "biuf" or all(isinstance(v, Decimal) or is_number(v) for v in found):
+        numbers = found.astype(np.float64)
+    within = (_LIMITS[kind][1](numbers, x).all() for kind, x in limits.items())
+    if not (np.isfinite(numbers).all() and all(within)):
         rule = "".join(f", {_LIMITS[kind][0]} {x:g}" for kind, x in limits.items())
         raise ValueError(f"{name} must hold finite numbers{rule}; fill or leave out other rows.")
     return numbers

@@ -1,7 +1,9 @@
 """Bugs that break a guarantee, planted one at a time, and the audit or property that sees each."""
 
 import contextlib
+import copy
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,8 +16,12 @@ from tapes import Scripted, on_tape, record, replay
 from dpglm import (
     DiagonalPreconditioner,
     DPAGDClassifier,
+    DPLinearRegression,
     DPLogisticRegression,
+    DPPoissonRegressor,
     FullPreconditioner,
+    losses,
+    seeded_noise,
 )
 from dpglm.audit import audit_choices, audit_estimator, audit_scores, designs
 from dpglm.audit.choices import ChoiceCounts, choice_counts
@@ -30,7 +36,7 @@ from dpglm.baselines import (
     perturbation,
 )
 from dpglm.estimators import plan as plans
-from dpglm.losses import Logistic
+from dpglm.losses import Gamma, Logistic, Poisson
 from dpglm.privacy import selection
 from dpglm.privacy import vault as vaults
 from dpglm.privacy.budget import PrivacyBudget
@@ -363,6 +369,40 @@ def an_audit_leaves_no_recorder_behind():
     return model._vault_type is Vault and Vault._release.__module__ == Vault.__module__
 
 
+def of_every_row(original, objective, *given):
+    """Count null records as well, each with its target."""
+    bugged = copy.copy(objective)
+    bugged._signed = np.ones_like(objective._signed)
+    return original(bugged, *given)
+
+
+def not_cut(original, objective, bound):
+    return (objective._weighted_numbers()[objective._counted()] / bound).sum(keepdims=True)
+
+
+def weights_not_cut(monkeypatch):
+    wrapped(Objective, "__init__", lambda original, *given, max_weight=1.0, **named: original(
+        *given, max_weight=math.inf, **named))(monkeypatch)  # fmt: skip
+    changed("label_counts", lambda original, objective: np.array(
+        [0.0, objective._row_weights[: objective.n_rows].sum()]))(monkeypatch)  # fmt: skip
+
+
+def intercept_alone_not_clipped(original, objective, coef, clip, *rows):
+    return original(objective, coef, np.inf if len(coef) == 2 else clip, *rows)
+
+
+def weighted_after_the_clip(original, objective, coef, clip, *rows):
+    bare = copy.copy(objective)
+    bare._row_weights = None
+    return objective._row_weights[0] * original(bare, coef, clip, *rows)
+
+
+def with_zeros(original, objective, powers):
+    counts = original(objective, powers)
+    counts[0, 0] += (objective._numbers[: objective.n_rows] == 0).sum()
+    return counts
+
+
 lipschitz_of_one = wrapped(
     perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
 )
@@ -392,6 +432,66 @@ def no_person_moves_a_release_by_more_than_charged():
     with replay(recorded) as replayed:
         model.fit(without, y, sample_weight=weights, groups=persons)
     return largest_ratio(recorded, replayed) <= 1.0
+
+
+def most_moved(Estimator, relation, one, other, **changes):
+    """Return the most by which a release of a regression moves, over what its noise is for."""
+    estimate = len(one[1]) if relation == "add_or_remove_one" else None
+    options = {"neighboring_relation": relation, "n_samples_estimate": estimate, **changes}
+    model, tapes = Estimator(epsilon=1e3, max_iter=2, max_weight=2.0, **options), []
+    for X, y, weights in (one, other):
+        with warnings.catch_warnings(), seeded_noise(0):
+            warnings.simplefilter("ignore")
+            with replay(tapes[0]) if tapes else record() as tape:
+                # Above zero, as a gamma variable is; a null record may have any target.
+                model.fit(X, y + 1e-300, sample_weight=weights)
+        tapes.append(tape)
+    return largest_ratio(*tapes)
+
+
+def records_at_the_bounds(relation):
+    """Return two tables whose last records are as far apart as targets in [0, 4] can be."""
+    X, y, weights = np.full((20, 2), 0.1), np.ones(20), np.full(20, 2.0)
+    one, other = ((X.copy(), y.copy(), weights.copy()) for _ in range(2))
+    one[1][-1], one[2][-1], other[1][-1] = 1e9, 1e6, 0.01
+    if relation == "zero_out":
+        other[0][-1] = 1e308
+    return one, tuple(a[:-1] for a in other) if relation == "add_or_remove_one" else other
+
+
+def no_target_moves_a_release_by_more_than_charged(relation="zero_out"):
+    """Nor its weight, of which 2 is the largest that counts."""
+    pair = records_at_the_bounds(relation)
+    moved = partial(most_moved, DPPoissonRegressor, relation, *pair)
+    return max(moved(target_bounds=bounds) for bounds in (None, (0, 4))) <= 1.0
+
+
+def weights_come_before_the_clip():
+    """A gradient of 0.4, of weight 1/2, is not clipped to 0.3 first."""
+    options = {"row_weights": np.array([0.5]), "fit_intercept": False}
+    found = Objective(np.ones((1, 1)), np.array([0.6]), Poisson(), **options)
+    return found.gradient_sum(np.zeros(1), 0.3) == 0.2
+
+
+def scores_of_any_size_are_clipped():
+    """Of a log link, in plain arithmetic: compiled kernels have the limit of exponents in them."""
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        patch.setenv("DPGLM_KERNELS", "numpy")
+        sums = [
+            Objective(np.ones((1, 1)), np.ones(1), loss, fit_intercept=False).gradient_sum(at, 0.3)
+            for loss, at in ((Poisson(), np.array([1e3])), (Gamma(), np.array([-1e3])))
+        ]
+    return np.allclose(sums, [[0.3], [-0.3]])
+
+
+def a_target_costs_no_more_than_the_budget():
+    return DPLinearRegression(epsilon=1.0).plan(1000, 3).ledger.epsilon() <= 1.0
+
+
+def zeros_have_no_size():
+    """Where they alone are seen, the range is that of a target of which nothing is seen."""
+    X, y = np.random.default_rng(0).normal(size=(400, 2)), np.arange(400) < 3
+    return DPPoissonRegressor(epsilon=2.0).fit(X, y.astype(float)).target_range_ == (0.0, 1.0)
 
 
 def a_search_states_all_that_it_releases():
@@ -536,4 +636,26 @@ BUGS = [
         claim=settings_are_chosen_by_the_law_that_is_charged),
     Bug("a search whose range is not doubled under replace-one", one_relation_for_all,
         claim=partial(settings_are_chosen_by_the_law_that_is_charged, "replace_one")),
+    Bug("a null record in the bin of its target", changed("target_histogram", of_every_row),
+        claim=no_target_moves_a_release_by_more_than_charged),
+    Bug("a sum of targets that are not cut", changed("target_sum", not_cut),
+        claim=no_target_moves_a_release_by_more_than_charged),
+    Bug("half of the range where targets are replaced", one_relation_for_all,
+        claim=partial(no_target_moves_a_release_by_more_than_charged, "replace_one")),
+    Bug("a histogram of targets of zero-out under replace-one", magnitudes_of_one_record_alone,
+        claim=partial(no_target_moves_a_release_by_more_than_charged, "replace_one")),
+    Bug("weights after the clip", changed_sum(weighted_after_the_clip),
+        claim=weights_come_before_the_clip),
+    Bug("exponents without a limit",
+        lambda patch: patch.setattr(losses, "LARGEST_EXPONENT", math.inf),
+        claim=scores_of_any_size_are_clipped),
+    Bug("exposures above the largest weight", weights_not_cut,
+        claim=no_target_moves_a_release_by_more_than_charged),
+    Bug("last steps of an intercept without a clip", changed_sum(intercept_alone_not_clipped),
+        claim=no_target_moves_a_release_by_more_than_charged),
+    Bug("releases of a target that are not charged",
+        wrapped(plans, "total_fraction", lambda *_: 0.0),
+        claim=a_target_costs_no_more_than_the_budget),
+    Bug("a bin of zeros that gives the range", changed("target_histogram", with_zeros),
+        claim=zeros_have_no_size),
 ]  # fmt: skip

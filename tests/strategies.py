@@ -63,7 +63,7 @@ for _estimator in ESTIMATORS.values():
 # With budget enough for the last steps of an intercept.
 REGRESSORS = {
     "linear": DPLinearRegression(max_iter=3, epsilon=1e3),
-    "poisson": DPPoissonRegressor(max_iter=3, epsilon=1e3, target_bounds=(0, 3)),
+    "poisson": DPPoissonRegressor(max_iter=3, epsilon=1e3, target_bounds=(0, 3), sampling_rate=0.5),
     "gamma": DPGammaRegressor(max_iter=3, epsilon=1e3, preconditioner=None),
 }
 

@@ -958,7 +958,7 @@ def test_plain_arithmetic_rounds_a_row_by_itself_wherever_it_stands(loss, monkey
             assert np.linalg.norm(moved) <= 1 + all_of_them.rounding_slack(n)
 
 
-@pytest.mark.parametrize("name", ["plain", "full", "batches", "adaptive"])
+@pytest.mark.parametrize("name", ["plain", "full", "batches", "adaptive", "linear", "poisson"])
 @seeded_noise(0)
 def test_plain_arithmetic_gives_the_same_coefficients_to_rounding(name, monkeypatch):
     n_classes = 2 if name == "plain" else 3

@@ -16,6 +16,7 @@ from dpglm.estimators import defaults
 from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, label_counts_of
 from dpglm.estimators.solvers import Coordinates, ReleasedTarget
 from dpglm.estimators.whitening import detection_threshold
+from dpglm.losses import Poisson
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
 from dpglm.schedules import PublicMetadata
@@ -113,6 +114,9 @@ def settle_target(
         unit, residual = middle, max(1.0, unit / middle)
     vault.change_target(-middle * log_link, unit)
     known = {"mean_weight": weight, "mean_row_weight": weight, "residual": residual}
+    if isinstance(plan.loss, Poisson):
+        # Its loss is in units of the target, and so is the penalty beside it.
+        known["alpha"] = plan.metadata.alpha / unit
     target = ReleasedTarget(middle, unit, residual, bounds, log_link)
     return replace(plan.renewed(1.0, **known), target=target)
 
