@@ -127,7 +127,7 @@ def check_numbers(name: str, values: Any, **limits: float) -> np.ndarray:
     """Return one finite number for each row as a float64 vector (n,), each within the limits."""
     found = check_vector(name, values)
     numbers = np.full(1, math.nan)
-    # Texts would be read as numbers, and dates counted from 1970.
+    # Strings would be read as numbers, and dates counted from 1970.
     if found.dtype.kind in "biuf" or all(isinstance(v, Decimal) or is_number(v) for v in found):
         numbers = found.astype(np.float64)
     within = (_LIMITS[kind][1](numbers, x).all() for kind, x in limits.items())

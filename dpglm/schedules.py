@@ -64,7 +64,7 @@ class PublicMetadata:
     slope : float, default=1.0
         With weights: slope of the loss at zero coefficients, over that of the logistic loss.
     residual : float, optional
-        Of a numeric target: usual size of a residual over the unit of the scores, as released.
+        Usual size of a residual of a numeric target, over the unit of the scores.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What classifiers add to linear models: a label set, and weights of classes and of rows."""
+"""The base of the classifiers: linear models with a label set, and weights of classes."""
 
 import math
 import warnings

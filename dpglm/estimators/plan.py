@@ -109,13 +109,13 @@ class Plan(Printed):
     metadata: PublicMetadata
     ledger: PrivacyLedger
     budget: PrivacyBudget
-    # The releases of the target, the count of labels of a fit with weights among them; those of a
-    # preconditioner; after the descent those for the intercept of a regression, and for intervals.
+    # Before the descent the releases of the target (of labels a count, for weights), and those of a
+    # preconditioner. After the descent those for a regression's intercept, and for intervals.
     counts: tuple[PlannedRelease, ...] = ()
     first: tuple[PlannedRelease, ...] = ()
     intercept: tuple[PlannedRelease, ...] = ()
     last: tuple[PlannedRelease, ...] = ()
-    # Of the fit that has this plan.
+    # The loss of the fit.
     loss: Any = None
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class Plan(Printed):
         )
 
     def warn(self, stacklevel: int) -> None:
-        """Issue the warnings that follow from public numbers, before anything is charged."""
+        """Warn of what follows from public numbers, before anything is charged."""
         n_samples = self.metadata.n_samples
         warn_of_guarantee(self.ledger.seeded, self.budget, n_samples, stacklevel + 1)
         if self._too_wide:
@@ -420,7 +420,7 @@ class PrivacyPlan(Plan):
         The number of columns that are probably not rare, intercept included, and the number for
         which the budget carries intervals.
     target : ReleasedTarget, optional
-        Of a regression, once it is released.
+        The released middle and unit of a regression's target.
 
     Examples
     --------

@@ -47,7 +47,7 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
     max_row_norm: float | None = None
     inference_fraction: float = 0.0
 
-    # What these models do not have.
+    # Parameters of classifiers.
     classes = class_weight = None
     # The loss, the power of the variance in the mean, and the class of scikit-learn.
     _of_numbers: ClassVar[NumericLoss]
@@ -203,8 +203,8 @@ class DPLinearRegression(PrivateRegressor):
         L2 penalty ``alpha / 2 * ||coef||^2`` on half the mean squared error. The intercept is never
         penalised.
     target_bounds : tuple of float, default=None
-        Public range (low, high) of y, which need not be known. y is cut to the range where its mean
-        is released, and predictions are; gradients are clipped without it. ``None`` releases a
+        Public range (low, high) of y, which need not be known. The range clips predictions, and y
+        where its mean is released. ``None`` releases a
         histogram of y. Bounds help most with few records.
     noise_schedule, clip_schedule, step_schedule, momentum, averaging, preconditioner
         As in `DPLogisticRegression`. The unit of the clipping norm is the usual size of a residual

@@ -90,7 +90,7 @@ class Debiased:
 
 @dataclass(frozen=True)
 class ReleasedTarget:
-    """What a fit released of its numeric target.
+    """The middle and the unit of a numeric target, as released.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class FitTrace:
     whitening, debiased : Whitening and Debiased, or None
         The releases before the first iteration, and those after the last one.
     target : ReleasedTarget or None
-        What was released of a numeric target.
+        The middle and the unit of a numeric target.
 
     Examples
     --------

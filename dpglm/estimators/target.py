@@ -134,8 +134,8 @@ def _detected(counts: np.ndarray, vault: Vault, n_samples: int) -> np.ndarray:
 def _usual_size(counts: np.ndarray) -> float:
     """Return the standard deviation of normal residuals with these counts by size, or 0.
 
-    It follows from the size below which half of the sum of their squares is: a mean square would be
-    that of a few large ones.
+    Half of the sum of their squares is below a known multiple of it. A mean square would be that of
+    a few large ones.
     """
     squares = np.cumsum(counts * (defaults.MIDDLE_OF_SIZES * _ENDS) ** 2)
     if not squares[-1] > 0:

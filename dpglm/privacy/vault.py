@@ -494,8 +494,8 @@ class Vault:
     def target_sum(self, bound: float, noise_multiplier: float) -> float:
         """Release the sum of a numeric target times weights, clipped to a size, with noise.
 
-        In units of the bound, records add multiples of 2^-20 from -1 to 1, which are summed exactly
-        and are at most 2 apart.
+        In units of the bound, records add multiples of ``2^-20`` from -1 to 1. Two are at most 2
+        apart, and sums of them are exact.
         """
         bound = _checked_bound(bound)
         ask = methodcaller("target_sum", bound)

@@ -282,7 +282,7 @@ def private_scores(
 
 
 def _warn_of_noise(found: dict[str, Any]) -> None:
-    """Issue a warning of scores whose noise is as large as their counts, by released values."""
+    """Warn of scores whose noise is as large as their counts, by released values."""
     hidden = []
     for name, score in found.items():
         if name == "confusion_matrix":
