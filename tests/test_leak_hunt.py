@@ -283,7 +283,7 @@ def test_from_a_raw_table_on_only_releases_depend_on_the_data(form):
     assert math.prod(expected["releases"][0][2]) == first[form]
 
 
-COUNTED = ["plain", "full", "adaptive", "output", "majority", "poisson"]
+COUNTED = ["plain", "full", "adaptive", "output", "majority", "linear"]
 
 
 @pytest.mark.parametrize(
