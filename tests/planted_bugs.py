@@ -94,6 +94,12 @@ def adaptive(**changes):
     return audit_scores(canary_scores(model, n_canaries=1000, container="sparse"))
 
 
+def targets(n_canaries=100, **changes):
+    """Audit the sum of targets in [9000, 10000]."""
+    model = DPLinearRegression(**{"epsilon": 10.0, **changes})
+    return audit_scores(designs.target_scores(model, n_canaries=n_canaries))
+
+
 def refined(**changes):
     """Audit a fit that refines its first gradient, because its first choice is no step."""
     # One gradient, one refinement of the same cost, and no budget for more.
@@ -380,6 +386,15 @@ def not_cut(original, objective, bound):
     return (objective._weighted_numbers()[objective._counted()] / bound).sum(keepdims=True)
 
 
+def of_no_range(release, self, value, rng):
+    return value if value.size == 1 else release(self, value, rng)
+
+
+def of_targets_themselves(original, objective, bound):
+    """The noise is for targets around 9500."""
+    return not_cut(original, objective, bound) + 9500 / bound * objective._counted().sum()
+
+
 def weights_not_cut(monkeypatch):
     wrapped(Objective, "__init__", lambda original, *given, max_weight=1.0, **named: original(
         *given, max_weight=math.inf, **named))(monkeypatch)  # fmt: skip
@@ -617,6 +632,10 @@ BUGS = [
     Bug("half of the one-sided noise", scaled_choices(0.5, selection.LaplaceSelection), flipped),
     Bug("a solver that leaks exact sums", leaking_solver, gradients),
     Bug("half of the noise of counts", half_noise, partial(baseline, MajorityClassifier)),
+    Bug("a range from the lower bound to the lower bound", released(of_no_range), targets,
+        system="LinearRegression of diffprivlib"),
+    Bug("noise for the range on a sum of targets themselves",
+        changed("target_sum", of_targets_themselves), targets, system="DP-EBM of interpret"),
     # One fit on canaries cannot see these.
     Bug("a recorder that an auditor leaves in", recorder_left_on,
         claim=an_audit_leaves_no_recorder_behind),

@@ -107,6 +107,7 @@ def left_behind(estimator, X, y, fail_at=0, tape=Zeros):
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
+    odometer._said_once.set()  # the warning of exact scores comes once a process, whatever the data
     model = clone(estimator)
     if WATCHED:
         model.set_callbacks(Watcher(seen))
@@ -195,7 +196,6 @@ def hunt(name, storage, n_classes=2, only=None, fail_at=0, tape=Zeros):
     model = clone(EVERY[name])
     if name in ESTIMATORS:
         model.set_params(classes=list(range(n_classes)))
-    odometer._said_once.set()  # the warning of exact scores comes once a process, whatever the data
     expected = None
     for data_set, X, y in data_sets():
         if n_classes == 3:

@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from planted_bugs import most_moved, records_at_the_bounds
+from planted_bugs import BUGS, most_moved, records_at_the_bounds, targets
 from problems import STORAGES
 from scipy import sparse
 from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor, Ridge
@@ -29,6 +29,7 @@ from dpglm import (
     PrivacyOdometer,
     seeded_noise,
 )
+from dpglm.audit import audit_estimator
 from dpglm.losses import Gamma, Poisson, Squared
 from dpglm.sums.objective import Objective
 
@@ -336,6 +337,28 @@ def test_the_bounds_on_releases_are_reached(relation):
     """By targets at the ends of the range, in different bins; so no bound is larger than needed."""
     one, other = records_at_the_bounds(relation)
     assert 0.98 < most_moved(DPPoissonRegressor, relation, one, other, target_bounds=(0, 4)) <= 1
+
+
+@pytest.mark.parametrize(
+    "bug", [bug for bug in BUGS if bug.audit is targets], ids=lambda bug: bug.name
+)
+def test_audits_of_targets_far_from_zero_find_the_bugs_of_others_and_none_here(bug, monkeypatch):
+    assert targets().passed
+    bug.plant(monkeypatch)
+    assert targets().violations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("Estimator", REGRESSORS)
+def test_audits_pass(Estimator, relation):
+    estimate = 5000 if relation == "add_or_remove_one" else None
+    model = Estimator(epsilon=6.0, n_samples_estimate=estimate, neighboring_relation=relation)
+    report = audit_estimator(model, n_fits=300)
+    assert report.passed and {part.name for part in report.parts} >= {
+        "target histogram", "target sum", "second moment", "gradients",
+    }  # fmt: skip
+    assert min(part.shift for part in report.parts if part.name == "gradients") > 0.3
 
 
 @pytest.mark.parametrize(("Estimator", "relation"), [*zip(REGRESSORS, RELATIONS, strict=True)])

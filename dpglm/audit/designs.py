@@ -21,7 +21,7 @@ from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.whitening import DiagonalPreconditioner
 from dpglm.exceptions import require
-from dpglm.losses import Loss
+from dpglm.losses import Loss, NumericLoss
 from dpglm.privacy.composition import composed_delta, composed_epsilon
 from dpglm.privacy.events import Event, composed_mu, run_lengths
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
@@ -35,6 +35,9 @@ _MAGNITUDES = "magnitude histogram"
 _STEP = 1e-100
 # The number of records for the check that a fit stores nothing but its releases.
 _FEW = 20
+# Targets beyond every clipping norm, on either side of the first prediction; and a public range.
+_FAR, _RANGE = 1e6, (9e3, 1e4)
+_NULL = 1e308
 # Most baselines make one release: every canary on its own axis has a separate problem.
 ONE_RELEASE = {"classes": [0, 1], "class_weight": None, "max_iter": 1}
 
@@ -71,6 +74,26 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
     return estimator.set_params(
         **{name: value for name, value in {**common, **parameters}.items() if name in names}
     )
+
+
+def labels_of(estimator: Any) -> np.ndarray:
+    """Return the labels of canaries; of a numeric target one below and one above predictions."""
+    limits = estimator._target_limits
+    if limits is None:
+        return np.unique(estimator.classes)
+    return np.array([1 / _FAR if limits else -_FAR, _FAR])
+
+
+def planned(estimator: Any, n_records: int, n_columns: int) -> Any:
+    """Return the plan of a fit on canaries."""
+    labelled = estimator._target_limits is None
+    return estimator.plan(n_records, n_columns, *[len(labels_of(estimator))] * labelled)
+
+
+def first_of_rows(estimator: Any, X: Any, y: np.ndarray) -> RecordedRelease:
+    """Fit on a table, and return the first release of its rows, after those of the target."""
+    n_before = len(getattr(planned(estimator, *X.shape), "counts", ()))
+    return releases_of(estimator, X, y)[n_before]
 
 
 def releases_of(estimator: Any, *table: Any) -> list[RecordedRelease]:
@@ -146,7 +169,7 @@ def canary_scores(
     """
     coins = coin_flips(n_canaries, random_state)
     estimator, plan = _on_axes(estimator, n_canaries, stage)
-    labels = np.unique(estimator.classes)
+    labels = labels_of(estimator)
     row_clipping_norm = plan.preconditioner.row_clipping_norm if plan.first else 0.0
     row_norm = _ROW_OVER_CLIP * max(n_canaries * float(plan.clip.max()), row_clipping_norm)
     flips = stage == "gradients" and estimator.neighboring_relation == "replace_one"
@@ -154,9 +177,11 @@ def canary_scores(
     table = contained(row_norm * (coins | flips), label, container)
     if stage == "second_moment":
         # Weights of classes change neither moments nor histograms, but are counted first.
-        release = releases_of(estimator.set_params(max_iter=1, class_weight=None), *table)[0]
+        n_before = 0 if estimator._target_limits is None else len(plan.counts)
+        one = prepared(estimator, max_iter=1, class_weight=None)
+        release = releases_of(one, *table)[n_before]
         return _scored_sum(coins, release, release.answer, row_clipping_norm**2)
-    own, other = (_unit_slope(estimator._loss(len(labels)), len(labels), i) for i in (1, 0))
+    own, other = (_unit_slope(estimator._loss(len(labels)), labels, i) for i in (1, 0))
     # An absent canary with another label pulls in the opposite direction.
     pulls = _Pulls(own - flips * other, len(plan.counts) + len(plan.first))
     with record(estimator, recorder=pulls) as seen:
@@ -170,7 +195,10 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
     """Return a copy whose coefficients hardly move and that mixes no axes, and its plan."""
     name = type(estimator).__name__
     estimator = prepared(estimator, step_schedule=_STEP, step=_STEP, max_step=_STEP)
-    plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
+    if stage == "gradients" and estimator._target_limits is not None:
+        # In a whitened space the weights of long rows would hide their targets.
+        estimator.set_params(preconditioner=None)
+    plan = planned(estimator, n_canaries, n_canaries)
     if not isinstance(plan, (PrivacyPlan, AdaptivePlan)):
         raise ValueError(f"{name} does not descend by noisy gradients; use audit_estimator.")
     if stage not in ("gradients", "second_moment")[: 1 + bool(plan.first)]:
@@ -179,7 +207,7 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
         # The same budget fraction, with a norm that does not change the units of columns.
         given = plan.preconditioner.get_params() | {"damping": 1.0}
         estimator.set_params(preconditioner=DiagonalPreconditioner(**given))
-        plan = estimator.plan(n_canaries, n_canaries, len(np.unique(estimator.classes)))
+        plan = planned(estimator, n_canaries, n_canaries)
     return estimator, plan
 
 
@@ -222,19 +250,20 @@ def _gradient_scores(
     return _scored(coins, scores, shift, seen.sums, excess_variance=excess, **more)
 
 
-def _unit_slope(loss: Loss, n_classes: int, index: int) -> np.ndarray:
+def _unit_slope(loss: Loss, labels: np.ndarray, index: int) -> np.ndarray:
     """Return the direction of the slope of the loss at scores of zero, for a label."""
-    if n_classes == 2:
-        return np.sign(loss.derivative(np.zeros(1), np.array([2.0 * index - 1])))
-    slope = loss.derivative(np.zeros((1, n_classes)), np.array([index]))[0]
+    if len(labels) == 2:
+        number = labels[index] if isinstance(loss, NumericLoss) else 2.0 * index - 1
+        return np.sign(loss.derivative(np.zeros(1), np.array([number])))
+    slope = loss.derivative(np.zeros((1, len(labels))), np.array([index]))[0]
     return slope / np.linalg.norm(slope)
 
 
 def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...]:
     """Return the violations, in words, in the accounting of a fit with these releases."""
     if not isinstance(plan, AdaptivePlan):
-        stated = estimator.privacy_.events == run_lengths(events)
-        return () if stated else ("the ledger states other releases than were made",)
+        stated = [event for event, n in estimator.privacy_.events for _ in range(n)]
+        return () if stated == events else ("the ledger states other releases than were made",)
     # An adaptive fit states the remaining budget after each release.
     remaining = estimator.trace_.remaining
     cost = np.cumsum([e.mu**2 if plan.accountant == "gdp" else e.rho for e in events])
@@ -251,7 +280,7 @@ def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...
 
 def _leaks(estimator: Any) -> tuple[str, ...]:
     """Return a violation if a fit with the releases of another has other coefficients."""
-    rows, y = np.eye(_FEW), np.resize(estimator.classes_, _FEW)
+    rows, y = np.eye(_FEW), np.resize(labels_of(estimator), _FEW)
     with record(estimator) as recorded:
         left = fitted(estimator, rows, y).coef_
     with record(estimator, recorded):
@@ -268,12 +297,11 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
     """
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, max_iter=1, class_weight=None)
-    labels = np.unique(estimator.classes)
-    preconditioner = estimator.plan(n_canaries, 2 * n_canaries, len(labels)).preconditioner
+    preconditioner = planned(estimator, n_canaries, 2 * n_canaries).preconditioner
     row_clipping_norm = preconditioner.row_clipping_norm
     estimator.set_params(preconditioner=preconditioner)
     X = np.kron(np.diag(coins), [row_clipping_norm / math.sqrt(2)] * 2)
-    release = releases_of(estimator, X, np.full(n_canaries, labels[1]))[0]
+    release = first_of_rows(estimator, X, np.full(n_canaries, labels_of(estimator)[1]))
     (rows, columns), _ = triangle(2 * n_canaries)
     entries = release.answer[(rows % 2 == 0) & (columns == rows + 1)]
     return _scored_sum(coins, release, entries, row_clipping_norm**2 / math.sqrt(2))
@@ -324,11 +352,42 @@ def counted_scores(
         X = np.zeros(shape)
         absent = sizes[other] if swapped else 0.0
         X[: len(there), :n_entries] = np.where(there, sizes[own], absent)[:, np.newaxis]
-        release = releases_of(estimator, X, np.resize(estimator.classes, len(X)))[0]
+        release = first_of_rows(estimator, X, np.resize(labels_of(estimator), len(X)))
         found = release.answer[1:] if n_entries == 1 else release.answer.sum(axis=0)
         scores.append(found[own] - found[other] + n_entries if swapped else found[own])
     moved = math.sqrt(n_entries * (1 + swapped))
     return _scored_sum(coins, release, np.concatenate(scores) / moved, moved)
+
+
+def target_scores(
+    estimator: Any, n_canaries: int, random_state: Any = None, release: str = "target sum"
+) -> CanaryScores:
+    """Fit once for each canary, and score canaries by the sum or the histogram of a target.
+
+    A canary's target is at the upper end of the range, ``target_bounds`` or 9,000 to 10,000. Absent
+    it is a null record; under ``"replace_one"`` it has the lower end, or a number of another size.
+    """
+    coins, summed = coin_flips(n_canaries, random_state), release == "target sum"
+    low, high = estimator.target_bounds or _RANGE
+    bounds = {"target_bounds": (low, high) if summed else None, "preconditioner": None}
+    estimator = _with_rows(prepared(estimator, max_iter=1, **bounds), _FEW)
+    estimator.set_params(fit_intercept=True)
+    swapped = estimator.neighboring_relation == "replace_one"
+    place = [planned.name for planned in estimator.plan(_FEW, 1).counts].index(release)
+    absent, scores = low if summed else high / 8, []
+    # The place of the power of two below a number.
+    own, other = (math.ceil(math.log2(v)) - 1 - MAGNITUDE_POWERS[0] for v in (high, high / 8))
+    X, y = np.full((_FEW, 1), _NULL), np.full(_FEW, absent)
+    for there in coins:
+        X[0], y[0] = 0.0 if there or swapped else _NULL, high if there else absent
+        found = releases_of(estimator, X, y)[place]
+        answer = found.answer.ravel()
+        # Replaced, the record is at the other end, or in another bin.
+        score = answer[0] if summed else answer[own] - swapped * answer[other]
+        scores.append(float(score) + swapped)
+    # The noise of a difference of two counts is larger.
+    scale = 1.0 if summed or not swapped else math.sqrt(2)
+    return _scored_sum(coins, found, np.array(scores) / scale, (1 + swapped) / scale)
 
 
 _QUADRATURE_NODES = 61

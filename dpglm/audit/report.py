@@ -18,11 +18,15 @@ from dpglm.audit.designs import (
     cross_moment_scores,
     iterate_scores,
     minimizer_scores,
+    planned,
+    prepared,
+    target_scores,
 )
 from dpglm.audit.statistics import AuditResult, BlackBoxAudit, CanaryScores, audit_scores
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
+from dpglm.estimators.regression import PrivateRegressor
 from dpglm.tables import preformatted, text_table
 
 # Each canary has two separate axes in a full second moment.
@@ -179,8 +183,8 @@ class _Audit:
     def descent(self) -> Iterator[AuditResult]:
         """Audit histograms, second moments with their off-diagonal elements, and gradients."""
         pairs = min(self.n_canaries, _MOST_PAIRS)
-        n_classes = 2 if self.estimator.classes is None else len(self.estimator.classes)
-        preconditioner = self.estimator.plan(pairs, 2 * pairs, n_classes).preconditioner
+        model = prepared(self.estimator)
+        preconditioner = planned(model, pairs, 2 * pairs).preconditioner
         whitened = preconditioner is not None
         for counts in ("magnitude histogram", "norm histogram") if whitened else ():
             if counted_shape(self.estimator, counts):
@@ -191,6 +195,13 @@ class _Audit:
         for stage in ("second_moment", "gradients") if whitened else ("gradients",):
             settings = {"stage": stage, "container": self.container}
             yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)
+
+    def regression(self) -> Iterator[AuditResult]:
+        """Audit histogram and sum of the target, and the same releases."""
+        sizes = {"n_canaries": min(self.n_canaries, self.n_fits)}
+        for release in ("target histogram", "target sum"):
+            yield from self.canaries(release, target_scores, **sizes, release=release)
+        yield from self.descent()
 
     def adaptive_descent(self) -> Iterator[AuditResult]:
         """Audit the same releases, and the choice of a step size."""
@@ -219,6 +230,7 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
     DPLinearSVM: _Audit.descent,
     baselines.SGDAdvancedComposition: _Audit.descent,
     baselines.SGDMomentsAccountant: _Audit.descent,
+    PrivateRegressor: _Audit.regression,
     DPAGDClassifier: _Audit.adaptive_descent,
     baselines.OutputPerturbation: _MINIMISER,
     baselines.DescentOutputPerturbation: partial(
