@@ -66,6 +66,7 @@ REGRESSORS = {
     "poisson": DPPoissonRegressor(max_iter=3, epsilon=1e3, target_bounds=(0, 3), sampling_rate=0.5),
     "gamma": DPGammaRegressor(max_iter=3, epsilon=1e3, preconditioner=None),
 }
+EVERY = {**ESTIMATORS, **REGRESSORS}
 
 RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from problems import STORAGES
 from sklearn.base import clone
-from strategies import ESTIMATORS, REGRESSORS
+from strategies import ESTIMATORS, EVERY
 from tapes import on_tape
 
 from dpglm import DPLinearRegression, DPLogisticRegression, seeded_noise
@@ -31,7 +31,6 @@ from dpglm.sums.objective import Objective
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 N_ROWS, N_FEATURES = 37, 3
-EVERY = {**ESTIMATORS, **REGRESSORS}
 IN_MEMORY = ["objective", "output", "descent output", "minima", "genetic", "majority"]
 
 

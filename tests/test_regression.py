@@ -226,6 +226,24 @@ def test_scores_are_those_of_scikit_learn_for_all_ways_to_hand_over_rows(Estimat
     assert low <= model.predict(1e300 * X).min() <= model.predict(1e300 * X).max() <= high
 
 
+@pytest.mark.skipif(not hasattr(DPLinearRegression, "set_callbacks"), reason="scikit-learn 1.8")
+@pytest.mark.parametrize("Estimator", REGRESSORS)
+def test_callbacks_are_told_coefficients_in_the_units_of_the_target(Estimator):
+    seen = []
+
+    class Told:
+        def __getattr__(self, name):
+            return lambda *given, **named: None
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+            seen.append((*fitted_estimator.coef_, fitted_estimator.intercept_))
+
+    # With too little budget for the last steps of the intercept.
+    model = Estimator(epsilon=0.5, max_iter=3, averaging=None).set_callbacks(Told())
+    model.fit(X, Y[Estimator])
+    assert len({*seen}) == 3 and seen[-1] == (*model.coef_, model.intercept_)
+
+
 def test_weights_are_routed_as_in_scikit_learn():
     with sklearn.config_context(enable_metadata_routing=True):
         model = DPPoissonRegressor(max_weight=2.0).set_fit_request(sample_weight=True)
@@ -281,21 +299,14 @@ def test_a_record_adds_its_clipped_gradient_whatever_its_target_and_score(
             norm = math.hypot(3.0, 1.0)
             size = min(abs(slope) * norm, 0.7) / norm
             expected = float(np.sign(slope) * size) * np.array([3.0, 0.0, 1.0])
+            coef, part = np.array([0.0, 0.0, score]), np.clip(weight * bounded, -1, 1)
             for store in (np.asarray, np.float32, sparse.csr_array):
-                rows = store(np.array([[3.0, 0.0], [1e308, 1e308]]) if store is not np.float32
-                             else [[3.0, 0.0], [0.0, 0.0]])  # fmt: skip
-                objective = Objective(
-                    rows, np.array([number, 7.0]), loss, row_weights=np.array([weight, 0.0])
-                )
-                coef = np.array([0.0, 0.0, score])
+                rows, pair = store(np.array([[3.0, 0.0], [5.0, 5.0]])), np.array([number, 7.0])
+                objective = Objective(rows, pair, loss, row_weights=np.array([weight, 0.0]))
                 assert_allclose(objective.gradient_sum(coef, 0.7), expected, rtol=1e-12)
-                # The second row is null or has no weight.
-                assert objective.target_sum(1.0) == pytest.approx(
-                    np.clip(weight * bounded, -1, 1), abs=2.0**-20
-                )
-                powers = np.arange(-40, 40)
-                counted = 1.0 if abs(weight * bounded) > 2.0**-40 else 0.0
-                assert objective.target_histogram(powers).sum() == counted
+                assert objective.target_sum(1.0) == pytest.approx(part, abs=2.0**-20)
+                counts = objective.target_histogram(np.arange(-40, 40))
+                assert counts.sum() == (abs(weight * bounded) > 2.0**-40)
 
 
 # --- Privacy ---
@@ -365,12 +376,9 @@ def test_audits_pass(Estimator, relation):
 def test_dp_accounting_confirms_the_cost_of_a_fit(Estimator, relation):
     bounds = None if Estimator is DPLinearRegression else (0, 30)
     estimate = N if relation == "add_or_remove_one" else None
-    model = Estimator(target_bounds=bounds, n_samples_estimate=estimate)
-    ledger = (
-        model.set_params(neighboring_relation=relation, epsilon=2.0)
-        .fit(X, Y[Estimator], sample_weight=W)
-        .privacy_
-    )
+    options = {"neighboring_relation": relation, "n_samples_estimate": estimate}
+    model = Estimator(epsilon=2.0, target_bounds=bounds, **options)
+    ledger = model.fit(X, Y[Estimator], sample_weight=W).privacy_
     accountant = PLDAccountant(ledger.dp_accounting_relation, value_discretization_interval=8e-4)
     reached = accountant.compose(ledger.to_dp_event()).get_epsilon(1e-6)
     assert 0.995 <= reached / 2.0 <= 1.001
