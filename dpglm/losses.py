@@ -154,6 +154,8 @@ class NumericLoss:
 
     lipschitz: ClassVar[float] = math.inf
     curvature: ClassVar[float] = math.inf
+    # Second derivatives up to this, in units of the mean one, count in full for intervals.
+    counted_curvature: ClassVar[float] = 1.0
 
     @staticmethod
     def mean(scores: np.ndarray) -> np.ndarray:
@@ -184,6 +186,7 @@ class Poisson(NumericLoss):
     """Half the deviance of a Poisson count whose mean is ``exp(score)``, but for a constant."""
 
     code: ClassVar[int] = 5
+    counted_curvature: ClassVar[float] = 4.0
 
     def derivative(self, scores: np.ndarray, target: np.ndarray) -> np.ndarray:
         return self.mean(scores) - target

@@ -373,7 +373,8 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
         "target_histogram",
         "target_sum",
     ]
-    changes = ["change_basis", "change_target", "scale_columns", "weigh_classes", "weigh_rows"]
+    changes = ["ask_of_residuals", "change_basis", "change_target", "scale_columns"]
+    changes += ["weigh_classes", "weigh_rows"]
     assert sorted(questions) == sorted(["admits", "check_unbroken", *changes, *asked])
     X, y = table()
     sums = Objective(X, 2.0 * y - 1, Logistic())

@@ -16,6 +16,7 @@ from dpglm.checks import check_number, is_auto
 from dpglm.estimators import defaults
 from dpglm.estimators.plan import PlannedRelease, PrivacyPlan
 from dpglm.estimators.solvers import Coordinates, Debiased, FitTrace
+from dpglm.estimators.target import largest_residual
 from dpglm.estimators.whitening import (
     FullPreconditioner,
     check_preconditioner,
@@ -29,7 +30,8 @@ from dpglm.schedules import PublicMetadata
 # Quantiles that represent a normal distribution.
 NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
 
-_CURVATURE = "curvature of the loss"
+_CURVATURE, _RESIDUALS = "curvature of the loss", "residual histogram"
+_DISPERSION = "sum of squared residuals"
 
 # The releases: name, value, unit and reason.
 _CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5.
@@ -46,6 +48,11 @@ _HIDDEN = 0.5  # of this eigenvalue: by theory, larger curvature is above the no
 _VISIBLE = 3.0  # sd of the noise of a mean square: exceeded by chance in 1 of 700.
 _LARGEST_SWAY = 0.4  # log-odds: noise of one gradient in a typical row; steps are linear in less.
 _ARRIVED = 0.9  # of the curvature: if less is left, the last steps still move the estimate.
+
+# Numeric targets: fractions of mu^2 (errors are flat around them), and gradients.
+_NUMERIC_FRACTIONS = {_RESIDUALS: 0.04, _CURVATURE: 0.25, "gradients": 0.65, _DISPERSION: 0.06}
+_N_STEPS, _N_LATE = 6, 3  # the estimate is the mean of the last: the first forget the descent
+_NUMERIC_NOISE = 1 / 4  # of n: a whitened curvature of 1 is 4 times the largest eigenvalue of noise
 
 # Columns that are not rare, before any data.
 RAREST = 0.1  # their least mean square
@@ -84,10 +91,14 @@ def debiasing_of(
                 f"inference_fraction={estimator.inference_fraction!r} needs {needed}. Use "
                 "inference_fraction=0 for a fit without intervals."
             )
-    releases = _planned_releases(share, budget.mu)
-    if not _carries(2, 1.0, releases, budget, metadata.n_samples):
+    if metadata.residual is None:
+        releases, needed, limit = _planned_releases(share, budget.mu), 2, _CARRIED_NOISE
+    else:
+        releases, needed = _numeric_releases(share, budget.mu), metadata.n_features
+        limit = _NUMERIC_NOISE * Logistic.curvature / estimator._loss().counted_curvature
+    if not _carries(needed, 1.0, releases, budget, metadata.n_samples, limit):
         raise ValueError(
-            f"The budget is too small for intervals, even of two columns: n mu = "
+            f"The budget is too small for intervals of {needed} columns: n mu = "
             f"{budget.n_mu(metadata.n_samples):.3g}. Use more records or a larger epsilon, or "
             "inference_fraction=0 for a fit without intervals."
         )
@@ -114,6 +125,24 @@ def _planned_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
         )
     )
     return (*[approach] * n_approaches, first, *[then] * n_gradients) * n_rounds
+
+
+def _numeric_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
+    """Return a histogram of residuals, a curvature, gradients, and a sum of squared residuals.
+
+    Without noise there are rounds of curvature and gradient, before the histogram.
+    """
+    exact = mu == math.inf
+    n_rounds, n_steps = (_N_ROUNDS, 1) if exact else (1, _N_STEPS)
+
+    def release(name: str, times: int) -> PlannedRelease:
+        fraction = share * _NUMERIC_FRACTIONS[name] / times
+        return PlannedRelease(name, "intervals", fraction, 1 / (mu * math.sqrt(fraction)))
+
+    steps = [release("gradients", n_rounds * n_steps)] * n_steps
+    rounds = [release(_CURVATURE, n_rounds), *steps] * n_rounds
+    ends, dispersion = release(_RESIDUALS, 1), release(_DISPERSION, 1)
+    return (*rounds, ends, dispersion) if exact else (ends, *rounds, dispersion)
 
 
 def _curvature_of(releases: tuple[PlannedRelease, ...]) -> PlannedRelease:
@@ -165,6 +194,8 @@ def expected_columns(
     If it carries fewer, all of them are suppressed: frequent columns cannot be left out.
     """
     n, d, norm = metadata.n_samples, metadata.n_features, metadata.max_row_norm
+    if metadata.residual is not None:
+        return d, d  # or the fit is refused
     carried = [k for k in range(1, d + 1) if _carries(k, RAREST, releases, budget, n)]
     frequent = d if norm is None else max(2, math.floor(_FREQUENT * norm**2))
     return min(d, frequent), max(carried, default=0)
@@ -302,6 +333,73 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
         seen=seen,
         directions=directions,
         noise_std=noise_std / math.sqrt(len(late)),
+    )
+
+
+def debias_numbers(
+    vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace
+) -> Debiased:
+    """Release residuals, a curvature and gradients of a numeric target; return the estimate.
+
+    Notes
+    -----
+    Rows stay in the whitened space of the descent, with its weights ``a_i = min(1, (B /
+    ||x_i||)^2)``, which do not depend on the target: see `debias`. A histogram of the residuals r
+    shows where they end, at K, and gradients are clipped to K B: residuals that can be told from
+    noise are not clipped, so that skewed ones move nothing. The curvature H is the sum of ``a_i
+    w_i rho_i x_i x_i'``, with w the weight of a row and rho the expected second derivative in its
+    score: the mean for Poisson, else 1. Newton steps with one H forget the start, and the estimate
+    is the mean of the last m. With the dispersion phi, the sum of ``min(w r^2 / rho, K^2)`` over n
+    less the number of columns, and L the inverse of H plus penalty, its covariance is ``phi L H L +
+    (s^2 / m) L L``. The sum of ``a_i^2 w_i rho_i x_i x_i'``, below H, would do for the first part.
+    What hangs on eigenvalues below `_SEEN` edges of the noise is suppressed.
+    """
+    metadata, d, exact = plan.metadata, space.n_columns, plan.budget.mu == math.inf
+    n = metadata.n_samples * metadata.mean_weight
+    dimension = trace.whitening.effective_dimension
+    bound = math.inf if exact else math.sqrt(defaults.FULL_WEIGHT * dimension)
+    row_norm = bound * math.sqrt(space.loss.counted_curvature)
+    free = space.basis[:-1] if space.fit_intercept else space.basis
+    penalty = n * metadata.alpha * free.T @ free
+    coef, most, ends = space.coordinates_of(trace.coef), math.inf, []
+    for release in plan.last:
+        noise_multiplier = release.noise_multiplier
+        if release.name == _RESIDUALS:
+            # Without noise squares themselves show where they end: none is then cut.
+            vault.ask_of_residuals(coef, exact)
+            counts, (low, high) = vault.target_histogram(noise_multiplier), plan.target.bounds
+            largest = math.inf if exact else 4 * (high - low) / plan.target.unit
+            most = largest_residual(counts, vault, largest) or 4 * metadata.residual
+        elif release.name == _CURVATURE:
+            noisy = vault.second_moment(row_norm, noise_multiplier, diagonal=False, coef=coef)
+            edge = vault.log[-1].noise_scale * math.sqrt(2 * d)
+            moment = FullPreconditioner().moment(noisy, d)
+            curvature, _, seen, directions = _without_noise(moment, edge, _ZERO * n)
+            inverse = np.linalg.inv(curvature + penalty)
+        elif release.name == _DISPERSION:
+            coef = np.mean(ends[-1 if exact else -_N_LATE :], axis=0)
+            vault.ask_of_residuals(coef, True)
+            most = most if exact else most**2
+            squares = vault.target_sum(most, noise_multiplier)
+            squares = max(squares, most * vault.log[-1].noise_scale)
+            dispersion = squares / max(1, metadata.n_samples - d)
+        else:
+            gradient = vault.gradient_sum(coef, most * bound, noise_multiplier)
+            gradient += n * metadata.alpha * space.penalty_gradient(coef)
+            noise_std = vault.log[-1].noise_scale / math.sqrt(1 if exact else _N_LATE)
+            coef = coef - inverse @ gradient
+            ends.append(coef)
+    return Debiased(
+        n_records=metadata.n_samples,
+        coef=space.original(coef),
+        left_out=np.zeros(d, dtype=bool),
+        basis=space.basis,
+        curvature=dispersion * curvature,
+        inverse=inverse,
+        seen=seen,
+        directions=directions,
+        noise_std=noise_std,
+        dispersion=dispersion,
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpglm.checks import check_number, is_number
 from dpglm.estimators import defaults
 from dpglm.estimators.classification import WeightedClassifier
-from dpglm.estimators.debiasing import debias, debiasing_of, expected_columns
+from dpglm.estimators.debiasing import debias, debias_numbers, debiasing_of, expected_columns
 from dpglm.estimators.inference import InferenceResults, inference_of
 from dpglm.estimators.plan import (
     PlannedRelease,
@@ -111,9 +111,10 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         space = self._space(plan)
         columns = "clip", "noise_std", "step", "gradient_norm"
         trace = FitTrace(*columns)
+        numeric = plan.metadata.residual is not None
         if plan.first:
             plan, space, trace.whitening = whiten(vault, plan, space)
-            if plan.metadata.residual is not None:
+            if numeric and plan.budget.mu < math.inf:
                 # The slope of a residual has no bound: rows that whitening clipped would dominate.
                 dimension = trace.whitening.effective_dimension
                 vault.weigh_rows(math.sqrt(defaults.FULL_WEIGHT * dimension))
@@ -122,7 +123,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
             scales = 1.0 if trace.whitening is None else trace.whitening.scales
             trace.coef = settle_intercept(vault, plan, space, trace.coef, scales)
         if plan.last:
-            trace.debiased = debias(vault, plan, space, trace)
+            trace.debiased = (debias_numbers if numeric else debias)(vault, plan, space, trace)
         return trace
 
 

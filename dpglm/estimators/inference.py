@@ -1,14 +1,14 @@
-"""Standard errors, intervals and tests of a private logistic regression, for its reader.
+"""Standard errors, intervals and tests of a private regression, for its reader.
 
 Everything follows from what `dpglm.estimators.debiasing` released: it may be repeated at no cost.
 """
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -32,6 +32,22 @@ __all__ = ["Estimates", "InferenceResults"]
 
 # Part of an error or a coefficient: 0.95 intervals shifted by a quarter of an error cover in 0.943.
 _LITTLE = 0.25
+
+
+class _Link(NamedTuple):
+    """The unit of scores, the name of a mean, means at scores, and their slopes at means."""
+
+    unit: str
+    of_mean: str
+    mean: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
+
+
+_LINKS = {
+    "logit": _Link("log-odds", "probability", expit, lambda p: p * (1 - p)),
+    "log": _Link("log of the mean", "mean", np.exp, lambda mean: mean),
+    "identity": _Link("mean", "mean", np.asarray, np.ones_like),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,10 +186,10 @@ class Summary(Printed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InferenceResults:
-    """Estimates, errors and tests of a released logistic regression, for the population.
+    """Estimates, errors and tests of a released regression, for the population.
 
-    Made by ``DPLogisticRegression.inference``. Everything follows from the releases: repeated
-    calls, at any level, cost no privacy.
+    Made by ``inference`` of `DPLogisticRegression` and the regressors. Everything follows from the
+    releases: repeated calls, at any level, cost no privacy.
 
     Attributes
     ----------
@@ -190,16 +206,19 @@ class InferenceResults:
         Why a parameter is suppressed, or an empty string.
     level : float
         Level of the intervals.
+    dispersion : float or None
+        Of a numeric target, as the ``dispersion_`` of the model.
     reference_categories : dict of str to category
         With a schema: the category of each column that the others are compared with. Given as
         `references` to the inference of another fit, it makes the parameters the same.
 
     Notes
     -----
-    The estimand is the minimiser of the expected logistic loss (plus ``alpha / 2 ||coef||^2``) over
-    the population: the true coefficients if the model is right. It is not ``coef_``, which shrinks
+    The estimand is the minimiser of the expected loss (plus ``alpha / 2 ||coef||^2``) over the
+    population: the true coefficients if the model is right. It is not ``coef_``, which shrinks
     and clips for better predictions. If the model is wrong, rows with large norms count less (see
-    `debias`), and the sampling error is that of a right model.
+    `debias`), and the sampling error is that of a right model. Without noise the results are those
+    of statsmodels: ``OLS``, or ``GLM`` with ``scale="X2"``.
     """
 
     released: Debiased
@@ -211,6 +230,8 @@ class InferenceResults:
     schema: Schema | None = None
     level: float = 0.95
     references: Mapping[str, Any] | None = None
+    link: str = "logit"
+    kind: str = "logistic"
 
     def __post_init__(self) -> None:
         level = check_number("level", self.level, above=0, at_most=1.0 - 1e-12)
@@ -275,7 +296,7 @@ class InferenceResults:
     @cached_property
     def estimates(self) -> Estimates:
         """All parameters, with errors and intervals."""
-        unit = "log-odds per unit"
+        unit = f"{self._link.unit} per unit"
         if self.schema is not None:
             unit += ", of curves from bound to bound; categories against their reference"
         return replace(self._linear(*self._parameters), unit=unit)
@@ -304,8 +325,14 @@ class InferenceResults:
         ends = values - half, values + half
         return Estimates(
             names, values, error, sampling, privacy, *ends, self.level, suppression_reasons,
-            unit="log-odds" if scores is None else "probability",
+            unit=self._link.unit if scores is None else self._link.of_mean,
         )  # fmt: skip
+
+    _link = property(lambda self: _LINKS[self.link])
+
+    @property
+    def dispersion(self) -> float | None:
+        return None if self.link == "logit" else self.released.dispersion
 
     def _errors(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
         """Return standard errors of combinations, their two parts, and suppression reasons."""
@@ -407,10 +434,10 @@ class InferenceResults:
         return [contrast.get(name, 0.0) for name in names]
 
     def predict(self, rows: Any) -> Estimates:
-        """Return the probability of the positive class for each row, with intervals.
+        """Return the probability of the positive class, or the mean, for each row, with intervals.
 
-        They are for the probability itself, not for the label. Results about a row are as private
-        as the row.
+        They are for the probability or mean itself, not for the label or number. Results about a
+        row are as private as the row.
 
         Parameters
         ----------
@@ -419,16 +446,30 @@ class InferenceResults:
         """
         encoded = self._encoded(rows)
         scores = self._linear([str(i) for i in range(len(encoded))], encoded)
-        p = expit(scores.value)
-        slope = p * (1 - p)
-        errors = (scores.std_error, scores.sampling_error, scores.privacy_error)
+        return self._transformed(scores, *self._link[1:])
+
+    def ratios(self) -> Estimates:
+        """Return the exponentials of the parameters: odds ratios, or with a log link rate ratios.
+
+        That of const is the odds, or the mean, at the baseline.
+        """
+        if self.link == "identity":
+            raise ValueError("A linear regression has no ratios: its parameters are differences.")
+        return self._transformed(self.estimates, "ratio", np.exp, np.asarray)
+
+    def _transformed(
+        self, found: Estimates, unit: str, function: Callable[[Any], Any], slope: Any
+    ) -> Estimates:
+        """Return an increasing function of estimates, with its slope at its values."""
+        value = function(found.value)
+        errors = (found.std_error, found.sampling_error, found.privacy_error)
         return Estimates(
-            scores.names, p, *(slope * e for e in errors), expit(scores.low), expit(scores.high),
-            self.level, scores.suppression_reasons, tested=False, unit="probability",
+            found.names, value, *(slope(value) * e for e in errors), function(found.low),
+            function(found.high), self.level, found.suppression_reasons, tested=False, unit=unit,
         )  # fmt: skip
 
     def risk(self, rows: Any) -> Estimates:
-        """Return the mean probability of the positive class over a public reference population.
+        """Return the mean probability of the positive class, or mean, over a public population.
 
         Parameters
         ----------
@@ -477,7 +518,7 @@ class InferenceResults:
         return self._estimates([name], np.array([p - q]), change, encoded)
 
     def shape_function(self, column: str) -> tuple[np.ndarray, Estimates]:
-        """Return values of a column, and what each adds to the log-odds, with intervals.
+        """Return values of a column, and what each adds to the score, with intervals.
 
         The values are relative to the baseline of the summary: the term at its lower bound, the
         lowest ordinal, the reference category. Special values are no part of a baseline.
@@ -506,8 +547,8 @@ class InferenceResults:
 
     def _mean_risk(self, encoded: np.ndarray) -> tuple[float, np.ndarray]:
         """Return a mean risk, and its gradient in the coefficients."""
-        p = expit(encoded @ self.released.coef)
-        return float(p.mean()), (p * (1 - p)) @ encoded / len(p)
+        p = self._link.mean(encoded @ self.released.coef)
+        return float(p.mean()), self._link.slope(p) @ encoded / len(p)
 
     def _encoded(self, rows: Any) -> np.ndarray:
         if self.schema is not None:
@@ -526,8 +567,9 @@ class InferenceResults:
         """Return the table of coefficients, which prints as text or HTML, or as a DataFrame."""
         table, ledger = self.estimates, self.privacy_
         metadata = [
-            ("Model", f"logistic regression of {self.target}"),
+            ("Model", f"{self.kind} regression of {self.target}"),
             ("Records", f"{self.released.n_records:,}"),
+            *([] if self.dispersion is None else [("Dispersion", f"{self.dispersion:.4g}")]),
             ("Privacy", f"epsilon {ledger.epsilon():.4g}, delta {ledger.reporting_delta:g}"),
             ("Neighbours", ledger.neighboring_relation),
         ]
@@ -634,14 +676,15 @@ def inference_of(
     level: float,
     schema: Schema | None,
     references: Mapping[str, Any] | None,
-    pos_label: Any,
+    pos_label: Any = None,
+    kind: str = "logistic",
 ) -> InferenceResults:
     """Return the inference of a model that was fitted with an ``inference_fraction``."""
     check_is_fitted(model)
     if model.trace_.debiased is None:
         raise ValueError(
             "This fit has released nothing for intervals. Fit again with "
-            "DPLogisticRegression(inference_fraction=0.5), for example."
+            f"{type(model).__name__}(inference_fraction=0.5), for example."
         )
     names = getattr(model, "feature_names_in_", None)
     if schema is not None:
@@ -649,11 +692,15 @@ def inference_of(
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]
     label = "y" if schema is None else schema.target.name
-    place, released = positive_place(model.classes_, pos_label, schema), model.trace_.debiased
-    if place == 0:
-        released = replace(released, coef=-released.coef)
+    released, link = model.trace_.debiased, "logit"
+    if (target := model.trace_.target) is not None:
+        link = "log" if target.log_link else "identity"
+    else:
+        place = positive_place(model.classes_, pos_label, schema)
+        label = f"{label} = {model.classes_[place]}"
+        if place == 0:
+            released = replace(released, coef=-released.coef)
     return InferenceResults(
         released, model.trace_.whitening.moment, [str(name) for name in names],
-        bool(model.fit_intercept), f"{label} = {model.classes_[place]}", model.privacy_, schema,
-        level, references,
+        bool(model.fit_intercept), label, model.privacy_, schema, level, references, link, kind,
     )  # fmt: skip

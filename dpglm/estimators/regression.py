@@ -1,5 +1,6 @@
 """Generalized linear models of a number by noisy gradient descent: linear, Poisson, gamma."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -13,17 +14,20 @@ from dpglm.estimators.base import PrivateLinearModel
 from dpglm.estimators.callbacks import picklable_copy, with_callbacks
 from dpglm.estimators.defaults import COUNT_FRACTION
 from dpglm.estimators.descent import NoisyDescentMixin
+from dpglm.estimators.inference import InferenceResults, inference_of
 from dpglm.estimators.inputs import Table, as_source, checked_weights
 from dpglm.estimators.plan import PlannedRelease, PrivacyPlan
 from dpglm.estimators.prediction import CountedCopies, answers, by_blocks
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.estimators.target import checked_bounds, settle_target, target_releases
 from dpglm.estimators.whitening import Preconditioner
+from dpglm.exceptions import advising
 from dpglm.losses import Gamma, NumericLoss, Poisson, Squared
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.odometer import warn_of_exact_scores
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import Momentum, PublicMetadata, Schedule
+from dpglm.schema import Schema
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -49,8 +53,9 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
 
     # Parameters of classifiers.
     classes = class_weight = None
-    # The loss, the power of the variance in the mean, and the class of scikit-learn.
+    # The loss, the name, and the power of the variance in the mean.
     _of_numbers: ClassVar[NumericLoss]
+    _kind: ClassVar[str]
     _power: ClassVar[int]
 
     def _loss(self, n_classes: int = 2) -> NumericLoss:
@@ -118,7 +123,20 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
         trace = super()._train(vault, plan, on_step)
         trace.target, trace.coef = target, target.original(trace.coef, intercept)
         self.target_range_ = target.bounds
+        if (found := trace.debiased) is not None:
+            weight = self.max_weight if plan.metadata.count_fraction > 0 else 1.0
+            trace.debiased = replace(
+                found,
+                coef=target.original(found.coef, intercept),
+                basis=(1.0 if self._has_log_link else target.unit) * found.basis,
+                dispersion=found.dispersion * weight * target.unit ** (2 - self._power),
+            )
         return trace
+
+    @property
+    def dispersion_(self) -> float:
+        """Released variance of a record of weight 1, over 1, the mean or its square."""
+        return self.trace_.debiased.dispersion
 
     def _fitted_attributes(self, coef: np.ndarray, dtype: Any) -> dict[str, Any]:
         found = super()._fitted_attributes(coef, dtype)
@@ -147,6 +165,46 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
         self
         """
         return self._fit(X, y, sample_weight)
+
+    @advising
+    def inference(
+        self,
+        level: float = 0.95,
+        schema: Schema | None = None,
+        references: Mapping[str, Any] | None = None,
+    ) -> InferenceResults:
+        """Return standard errors, intervals and tests of a fit with an ``inference_fraction``.
+
+        It costs no more privacy, and may be repeated. Errors are those of a variance that is the
+        released ``dispersion_`` times 1 (linear), the mean (Poisson) or its square (gamma).
+
+        Parameters
+        ----------
+        level, schema, references
+            As in `DPLogisticRegression.inference`.
+
+        Returns
+        -------
+        InferenceResults
+
+        Raises
+        ------
+        ValueError
+            As in `DPLogisticRegression.inference`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpglm import DPLinearRegression
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(20_000, 2))
+        >>> y = 3 + X @ [2.0, 0.0] + rng.normal(size=20_000)
+        >>> found = DPLinearRegression(epsilon=4.0, inference_fraction=0.5).fit(X, y).inference()
+        >>> low, high = found.conf_int()[1]
+        >>> found.names, bool(1.8 < low < high < 2.2)
+        (['const', 'x1', 'x2'], True)
+        """
+        return inference_of(self, level, schema, references, kind=self._kind)
 
     @by_blocks
     def predict(self, X: Table) -> np.ndarray:
@@ -218,6 +276,9 @@ class DPLinearRegression(PrivateRegressor):
     intercept_ : float
     target_range_ : tuple of float
         The range of predictions: ``target_bounds``, or powers of two that the histogram showed.
+    dispersion_ : float
+        With an ``inference_fraction``: the residual variance. With a log link, Pearson's statistic
+        over its degrees of freedom.
     n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`. ``trace_.target`` has middle and unit of the target.
 
@@ -232,7 +293,9 @@ class DPLinearRegression(PrivateRegressor):
     3. with an intercept, the sum of y, cut to the range, of sensitivity half the range (the range);
     4. a histogram of y around its mean, as in 2;
     5. those of `DPLogisticRegression`: histogram, second moment, sums of clipped gradients;
-    6. from n mu = 60 on, six sums of clipped gradients of the intercept alone.
+    6. from n mu = 60 on, six sums of clipped gradients of the intercept alone;
+    7. with an ``inference_fraction``, a histogram of residuals as in 2, a curvature of weighted
+       rows, six sums of gradients, and a sum of cut squares of residuals.
 
     A row of weight w counts as w y in 2 to 4, and a null record nowhere.
 
@@ -249,6 +312,7 @@ class DPLinearRegression(PrivateRegressor):
     """
 
     _of_numbers: ClassVar[NumericLoss] = Squared()
+    _kind: ClassVar[str] = "linear"
     _power: ClassVar[int] = 0
     _target_limits: ClassVar[dict[str, float]] = {}
 
@@ -274,7 +338,9 @@ class DPPoissonRegressor(PrivateRegressor):
 
     Attributes
     ----------
-    coef_, intercept_, target_range_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
+    coef_, intercept_, target_range_, dispersion_, n_iter_, n_features_in_, feature_names_in_
+        As in `DPLinearRegression`.
+    privacy_, trace_
         As in `DPLinearRegression`.
 
     Notes
@@ -295,6 +361,7 @@ class DPPoissonRegressor(PrivateRegressor):
     """
 
     _of_numbers: ClassVar[NumericLoss] = Poisson()
+    _kind: ClassVar[str] = "Poisson"
     _power: ClassVar[int] = 1
     _target_limits: ClassVar[dict[str, float]] = {"at_least": 0}
 
@@ -319,7 +386,9 @@ class DPGammaRegressor(PrivateRegressor):
 
     Attributes
     ----------
-    coef_, intercept_, target_range_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
+    coef_, intercept_, target_range_, dispersion_, n_iter_, n_features_in_, feature_names_in_
+        As in `DPLinearRegression`.
+    privacy_, trace_
         As in `DPLinearRegression`.
 
     Notes
@@ -339,5 +408,6 @@ class DPGammaRegressor(PrivateRegressor):
     """
 
     _of_numbers: ClassVar[NumericLoss] = Gamma()
+    _kind: ClassVar[str] = "gamma"
     _power: ClassVar[int] = 2
     _target_limits: ClassVar[dict[str, float]] = {"above": 0}

@@ -70,11 +70,14 @@ class Debiased:
         Columns that were left out, because their mean square is too small.
     basis : ndarray of shape (n_columns, k)
     curvature, inverse : ndarray of shape (k, k)
-        Curvature of the loss, its noise removed, and the inverse of curvature plus penalty.
+        Curvature of the loss, its noise removed, times the dispersion: the variance of a sum of
+        gradients; and the inverse of curvature plus penalty.
     seen, directions : ndarray of shape (k,) and (k, k)
         Eigenvectors of the curvature, and which of them are above the noise level.
     noise_std : float
         Standard deviation of the noise in the mean of the gradients of the estimate.
+    dispersion : float
+        Of a numeric target: the variance of a record of weight 1, over the variance function.
     """
 
     n_records: int
@@ -86,6 +89,7 @@ class Debiased:
     seen: np.ndarray = field(repr=False)
     directions: np.ndarray = field(repr=False)
     noise_std: float
+    dispersion: float = 1.0
 
 
 @dataclass(frozen=True)

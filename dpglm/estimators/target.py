@@ -121,14 +121,23 @@ def settle_target(
     return replace(plan.renewed(1.0, **known), target=target)
 
 
-def _detected(counts: np.ndarray, vault: Vault, n_samples: int) -> np.ndarray:
+def largest_residual(counts: np.ndarray, vault: Vault, most: float) -> float:
+    """Return a size, up to `most`, that none of the residuals that can be told from noise exceeds.
+
+    It is thrice the usual size at least.
+    """
+    sizes = np.where(most >= _ENDS, _detected(counts, vault, 1, 0.0).sum(axis=0), 0.0)
+    return max(3 * _usual_size(sizes), float(np.max(_ENDS * (sizes > 0))))
+
+
+def _detected(
+    counts: np.ndarray, vault: Vault, n_samples: int, least: float = defaults.DETECTED_TARGETS
+) -> np.ndarray:
     """Return noisy counts over n, and zero for those that may be noise or are of few records."""
     by_chance = vault.log[-1].noise_scale * detection_threshold(
         counts.size, defaults.FALSE_NORM_RATE
     )
-    return np.where(
-        counts > max(by_chance, defaults.DETECTED_TARGETS * n_samples), counts / n_samples, 0.0
-    )
+    return np.where(counts > max(by_chance, least * n_samples), counts / n_samples, 0.0)
 
 
 def _usual_size(counts: np.ndarray) -> float:
@@ -153,13 +162,17 @@ def settle_intercept(
     """Return coefficients of columns with an intercept from a few noisy gradients of it alone.
 
     The rows are replaced by ``(2^-6 x' w, 1)``, with w the other coefficients: a gradient in two
-    coordinates, of which the second moves the intercept. `scales` are those of the columns.
+    coordinates, of which the second moves the intercept. If intervals follow, which need the rows
+    again, other columns of the basis take the place of w. `scales` are those of the columns.
     """
-    metadata, intercept = plan.metadata, coef[-1]
-    last = np.append(np.zeros(len(coef) - 1), 1.0)
-    both = np.column_stack([_OF_SCORES * coef * (1 - last), last])
-    if not _SHORTEST < np.linalg.norm(both[:, 0] / scales) < math.inf:
+    metadata, last = plan.metadata, np.append(np.zeros(len(coef) - 1), 1.0)
+    slopes = _OF_SCORES * coef * (1 - last)
+    if not plan.last and not _SHORTEST < np.linalg.norm(slopes / scales) < math.inf:
         return coef
+    others = _OF_SCORES * space.basis[:, :-1] if plan.last else slopes
+    both = np.column_stack([others, last])
+    at = np.linalg.solve(both, coef) if plan.last else np.array([1 / _OF_SCORES, coef[-1]])
+    start = at[-1]
     vault.change_basis(space.coordinates_of(both))
     signal = plan.n_mu / metadata.residual / defaults.SATURATION_SNR
     unit = metadata.residual * metadata.mean_weight
@@ -167,8 +180,9 @@ def settle_intercept(
     clip = defaults.INTERCEPT_CLIP * unit * signal**defaults.CLIPPING_POWER
     found = []
     for release in plan.intercept:
-        at = np.array([1 / _OF_SCORES, intercept])
-        gradient = vault.gradient_sum(at, clip, release.noise_multiplier)[1]
-        intercept -= defaults.INTERCEPT_STEP * gradient / n_summed
-        found.append(intercept)
-    return np.append(coef[:-1], np.mean(found[len(found) // 2 :]))
+        gradient = vault.gradient_sum(at, clip, release.noise_multiplier)[-1]
+        at[-1] -= defaults.INTERCEPT_STEP * gradient / n_summed
+        found.append(at[-1])
+    if plan.last:
+        vault.change_basis(np.linalg.solve(both, space.basis))
+    return coef + last * (np.mean(found[len(found) // 2 :]) - start)

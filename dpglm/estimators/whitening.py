@@ -167,8 +167,9 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     if (scales != 1).any():
         vault.scale_columns(scales)
     center = None
-    # Intervals assume the same noise in all elements of the second moment.
-    if intercept and not preconditioner.diagonal and not plan.last and middles.any():
+    # Intervals of classifiers assume the same noise in all elements of the second moment.
+    uneven = plan.last and metadata.residual is None
+    if intercept and not preconditioner.diagonal and not uneven and middles.any():
         center = np.eye(space.n_columns)
         center[-1, :-1] = -middles[:-1]
         vault.change_basis(center)

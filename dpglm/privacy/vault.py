@@ -326,6 +326,8 @@ class Vault:
     ``target_sum``           bound       2 bound
     =======================  ==========  ====================
 
+    Of the target, or of its residuals after ``ask_of_residuals``.
+
     ==============================  ================================================
     edge case                       result
     ==============================  ================================================
@@ -439,10 +441,9 @@ class Vault:
         row_norm, noise_multiplier = _checked_bound(row_norm), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]
         size = n_columns if diagonal else n_columns * (n_columns + 1) // 2
-        relation = self._budget.neighboring_relation
         slack = self._sums.moment_rounding(self._most_samples) * row_norm**2
         coef = None if coef is None else plain(coef, self._sums.coef_shape)
-        sensitivity = moment_sensitivity(row_norm, relation, n_columns)
+        sensitivity = moment_sensitivity(row_norm, self._budget.neighboring_relation, n_columns)
         ask = methodcaller("second_moment", row_norm, diagonal, coef)
 
         def exact() -> np.ndarray:
@@ -489,7 +490,10 @@ class Vault:
         Shape (2, MAGNITUDE_POWERS.size). A record is in at most one bin, and zero in none.
         """
         ask, n_bins = methodcaller("target_histogram", MAGNITUDE_POWERS), 2 * MAGNITUDE_POWERS.size
-        return self._histogram(ask, noise_multiplier, 1, n_bins).reshape(2, -1)
+        # Changes of rows are none of the target.
+        moved = magnitude_sensitivity(self._budget.neighboring_relation, 1)
+        mechanism = GaussianSum(moved, float(noise_multiplier))
+        return self._release_sum(mechanism, lambda: ask(self._sums), n_bins, ask=ask).reshape(2, -1)
 
     def target_sum(self, bound: float, noise_multiplier: float) -> float:
         """Release the sum of a numeric target times weights, clipped to a size, with noise.
@@ -504,7 +508,16 @@ class Vault:
 
     def change_target(self, middle: float, unit: float) -> None:
         """Replace a numeric target y by ``(y - middle) / unit`` for all later releases."""
-        self._change("with_target", plain((middle, unit), (2,)), self._changed)
+        self._change("with_target", plain((middle, unit), (2,)), False)
+
+    def ask_of_residuals(self, coef: np.ndarray, squared: bool) -> None:
+        """Let later histograms and sums of a numeric target be of its residuals at `coef`.
+
+        With `squared`, of the squares of Pearson's residuals. Each is a number that depends on its
+        own record, and on what was released, and a null record still adds nothing: so their
+        histogram and sum move by no more than those of the target. Gradients do not change.
+        """
+        self._change("with_residuals", (plain(coef, self._sums.coef_shape), bool(squared)), False)
 
     def _histogram(
         self, ask: Question, noise_multiplier: float, n_columns: int, n_bins: int
@@ -535,12 +548,12 @@ class Vault:
         """Multiply the loss of each row by the weight of its class, from 0 to 1, from here on."""
         # A bound may rest on their limits.
         weights = np.clip(plain(weights, np.shape(weights)), 0.0, 1.0)
-        self._change("with_class_weights", weights, self._changed)
+        self._change("with_class_weights", weights, False)
 
-    def _change(self, method: str, argument: Any, changed: bool = True) -> None:
+    def _change(self, method: str, argument: Any, of_rows: bool = True) -> None:
         with self._closed_by_errors():
             self._sums = getattr(self._sums, method)(argument)
-        self._rounding, self._changed = None, changed
+        self._rounding, self._changed = None, self._changed or of_rows
 
     @property
     def has_drawn(self) -> bool:
@@ -603,9 +616,7 @@ class Vault:
         for each of `n_steps`: with more of them fewer rows are compared.
         """
         if os.getpid() != self._process:
-            raise RuntimeError(
-                "A vault cannot be used in a fork: its allowance is for one process."
-            )
+            raise RuntimeError("A vault cannot be used in a fork: its allowance is for one.")
         event = self._allowance.charge(event)
         with self._closed_by_errors():
             if ask is not None and self._to_compare < math.inf:

@@ -86,6 +86,7 @@ class BlockObjective:
     target_sum = partialmethod(_total, "target_sum")
     with_class_weights = partialmethod(_changed, "with_class_weights")
     with_target = partialmethod(_changed, "with_target")
+    with_residuals = partialmethod(_changed, "with_residuals")
     scaled = partialmethod(_changed, "scaled")
     weighed = partialmethod(_changed, "weighed")
 

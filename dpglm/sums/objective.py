@@ -59,6 +59,11 @@ _LONGEST_WAY = 1024.0
 # Below this the scores of a row with a finite norm are finite, also at intermediate steps.
 _LARGEST_NORM = 2.0**300
 
+# The attributes of an objective that hold a number for each row.
+_OF_ROWS = (
+    "_signs", "_signed", "_targets", "_numbers", "_row_weights", "_own_weights", "_residuals",
+)  # fmt: skip
+
 
 class Objective:
     """Sums over the rows of a data set of the gradients of a loss of a linear model.
@@ -127,11 +132,12 @@ class Objective:
         self._line = None
         self._rows, self.n_rows = rows, rows.n_rows
         self._signed = self._signs * self._inverse_norms()
-        self._row_weights, self._max_weight = None, max_weight
+        self._row_weights = self._own_weights = self._residuals = None
+        self._max_weight = max_weight
         self._groups, self._group_size, self._parts = groups, max_contributions, None
         self.n_records = rows.n_rows if groups is None else int(groups.max()) + 1
         if row_weights is not None:
-            self._row_weights = _padded(np.minimum(row_weights, max_weight))
+            self._row_weights = self._own_weights = _padded(np.minimum(row_weights, max_weight))
             self._signed[self._row_weights == 0] = 0.0
 
     def _inverse_norms(self, basis=None, least=None):
@@ -161,6 +167,11 @@ class Objective:
             divide=lambda coef, clip: self._divided(coef, clip)._parts,
         )
 
+    def _plain_chunks(self):
+        step = self._chunk_rows(self._n_columns * self._n_outputs)
+        for start in range(0, self.n_rows, step):
+            yield self._plain(start, min(start + step, self.n_rows))
+
     def _plain(self, start, stop):
         labels = self._signs if self._targets is None else self._targets
         return Reference(
@@ -172,6 +183,7 @@ class Objective:
             fit_intercept=self._fit_intercept,
             basis=self._basis,
             numbers=None if self._numbers is None else self._numbers[start:stop],
+            residuals_asked=None if self._residuals is None else self._residuals[start:stop],
             row_weights=None if self._row_weights is None else self._row_weights[start:stop],
             parts=1.0 if self._parts is None else self._parts[start:stop],
         )
@@ -204,10 +216,7 @@ class Objective:
         if self._groups is not None:
             return self._of_divided("gradient_sum", coef, clip)
         if os.environ.get("DPGLM_KERNELS") == "numpy":
-            step = self._chunk_rows(self._n_columns * self._n_outputs)
-            starts = range(0, self.n_rows, step)
-            chunks = (self._plain(start, min(start + step, self.n_rows)) for start in starts)
-            return sum(chunk.gradient_sum(coef, clip) for chunk in chunks)
+            return sum(chunk.gradient_sum(coef, clip) for chunk in self._plain_chunks())
         gradient = self._compiled_sum(coef, min(float(clip), LARGEST))
         return self._times_basis(gradient, transpose=True).reshape(self.coef_shape)
 
@@ -438,6 +447,8 @@ class Objective:
         return np.rint(parts * 2.0**20).sum(keepdims=True) * 2.0**-20
 
     def _weighted_numbers(self):
+        if self._residuals is not None:
+            return self._residuals[: self.n_rows]
         if self._row_weights is None:
             return self._numbers[: self.n_rows]
         return (self._numbers * self._row_weights)[: self.n_rows]
@@ -446,6 +457,27 @@ class Objective:
         """Return the objective of ``(y - middle) / unit`` in place of y; `change` has both."""
         changed = copy.copy(self)
         changed._numbers = _within((self._numbers - change[0]) / change[1])
+        return changed
+
+    def with_residuals(self, change: tuple[np.ndarray, bool]) -> "Objective":
+        """Return the objective whose questions about the target are of residuals at coefficients.
+
+        With a flag, of the squares of Pearson's residuals. They are times the weights that rows had
+        before `weighed`, and made by plain arithmetic, a row at a time. Gradients do not change.
+        """
+        coef, squared = change
+        coef, found = self._check_coef(coef, "coef"), []
+        for chunk in self._plain_chunks():
+            scores = chunk.scores(chunk.original(coef))
+            residuals = _within(chunk.residuals(scores)[:, 0])
+            if squared:
+                residuals = residuals**2 / self.loss.second_derivative(scores[:, 0])
+            # A score that is NaN adds nothing.
+            found.append(np.nan_to_num(residuals))
+        changed = copy.copy(self)
+        changed._residuals = _padded(np.concatenate(found))
+        if self._own_weights is not None:
+            changed._residuals = changed._residuals * self._own_weights
         return changed
 
     def with_class_weights(self, class_weight: np.ndarray) -> "Objective":
@@ -605,7 +637,7 @@ class Objective:
         """Return the objective of some of the rows."""
         part = copy.copy(self)
         part._rows, part.n_rows, part._line = self._rows.taken(rows), len(rows), None
-        for name in ("_signs", "_signed", "_targets", "_numbers", "_row_weights"):
+        for name in _OF_ROWS:
             if getattr(self, name) is not None:
                 setattr(part, name, _padded(getattr(self, name)[rows]))
         part._groups = None if self._groups is None else self._groups[rows]

@@ -109,10 +109,10 @@ class Reference:
     ``x`` are rows of X in float64, dense or CSR; ``target`` is -1 or +1 for one output, and the
     class for several. It is +1 for a numeric target, which has ``numbers``. ``inverse_norms`` are
     those that the kernels clip by, of ``x~`` or of ``P' x~`` in a basis P; zero for a row that adds
-    nothing. For rows that divide a clipping norm they are multiplied by their ``parts`` of it.
-    ``weights`` are those of the classes, and ``row_weights`` those of the rows, or None. ``groups``
-    are those of rows that will divide a clipping norm, up to ``group_size`` rows each, by the parts
-    that ``divide`` returns.
+    nothing. Questions about the target are of ``residuals_asked``, if any. For rows that divide a
+    clipping norm they are multiplied by their ``parts`` of it. ``weights`` are those of the
+    classes, and ``row_weights`` those of the rows, or None. ``groups`` are those of rows that will
+    divide a clipping norm, up to ``group_size`` rows each, by the parts that ``divide`` returns.
     """
 
     x: np.ndarray | sparse.csr_array
@@ -124,6 +124,7 @@ class Reference:
     basis: np.ndarray | None
     row_weights: np.ndarray | None = None
     numbers: np.ndarray | None = None
+    residuals_asked: np.ndarray | None = None
     parts: np.ndarray | float = 1.0
     groups: np.ndarray | None = None
     group_size: int = 1
@@ -281,13 +282,14 @@ class Reference:
         return weight if self.row_weights is None else weight * self.row_weights
 
     def _weighted_numbers(self) -> np.ndarray:
+        if self.residuals_asked is not None:
+            return self.residuals_asked
         return self.numbers if self.row_weights is None else self.numbers * self.row_weights
 
     def residuals(self, scores: np.ndarray) -> np.ndarray:
         """Return the derivative of the loss of each row in its scores (n, K)."""
         target = self.target if self.numbers is None else self.numbers
-        residuals = self.loss.derivative(_given(scores), target)
-        return residuals.reshape(scores.shape)
+        return self.loss.derivative(_given(scores), target).reshape(scores.shape)
 
     @property
     def norms(self) -> np.ndarray:
@@ -394,19 +396,11 @@ class Tolerance:
         shift = np.zeros(n_rows) if coef is None else self._shift(coef)
         return row_norm**2 * (rounding + float(np.minimum(2.0, 4 * shift).sum()))
 
-    def magnitude_histogram(self, powers: np.ndarray) -> float:
-        """Return zero: counts are exact."""
+    def magnitude_histogram(self, *question: Any) -> float:
+        """Return zero: counts are exact, and numbers are rounded and summed in the same way."""
         return 0.0
 
-    def label_counts(self) -> float:
-        """Return zero: counts are exact."""
-        return 0.0
-
-    target_histogram = magnitude_histogram
-
-    def target_sum(self, bound: float) -> float:
-        """Return zero: numbers are rounded in the same way, and summed exactly."""
-        return 0.0
+    label_counts = target_histogram = target_sum = magnitude_histogram
 
     def norm_histogram(self, bounds: np.ndarray) -> float:
         """Count rows next to a bound, each on either side of it: two counts move by one."""
