@@ -242,7 +242,7 @@ def abalone(publics, n_splits=16):
         yield {"table": "abalone", "method": method, "epsilon": epsilon, "scores": scores}
 
 
-def bike():
+def rentals():
     """Return counts of rented bikes by hour: X, y, weights."""
     table = pd.read_csv(folder() / "bike_counts.csv")
     numbers = ["temp", "atemp", "humidity", "windspeed", "holiday", "workingday"]
@@ -284,7 +284,7 @@ def claims(n=100_000):
 def glm(publics, n_splits=6, n_fits=50):
     """Yield D^2 of counts, prices and claims, and 50 fits of each at epsilon 1."""
     models = {
-        bike: (DPPoissonRegressor, PoissonRegressor, 1),
+        rentals: (DPPoissonRegressor, PoissonRegressor, 1),
         prices: (DPGammaRegressor, GammaRegressor, 2),
         claims: (DPPoissonRegressor, PoissonRegressor, 1),
     }
@@ -374,7 +374,7 @@ def summary(cells):
     for public in ("y", "columns", "none"):
         won, shares = [], {epsilon: [] for epsilon in EPSILONS}
         for (table, method, epsilon), mean in means.items():
-            if method == public and (table, "ols", math.inf) in means:
+            if method == public and table in TABLES:
                 shares[epsilon].append(mean / means[table, "ols", math.inf])
                 if (table, PEERS[0], epsilon) in means:
                     won.append(mean > max(means[table, peer, epsilon] for peer in PEERS))
