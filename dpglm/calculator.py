@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_random_state, check_X_y
 
@@ -294,6 +294,7 @@ def expected_accuracy(
     >>> found.private < found.not_private < 0.852
     True
     """
+    refuse_regressors("expected_accuracy", estimator)
     if X is None:
         plan = _plan_of_two_classes(estimator, n_samples, n_features)
         return ExpectedAccuracy(_accuracy_in_theory(plan, accuracy, majority), accuracy, 0.0)
@@ -365,6 +366,7 @@ def expected_errors(
     >>> bool(0.2 < errors.width() < 0.4)
     True
     """
+    refuse_regressors("expected_errors", estimator)
     if not getattr(estimator, "inference_fraction", 0.0):
         raise ValueError(
             "Intervals need DPLogisticRegression with an inference_fraction; plan with 0.5, say."
@@ -386,6 +388,15 @@ def expected_errors(
     pairs = [np.median(np.nan_to_num(each, nan=np.inf), axis=0) for each in found.values()]
     sampling, privacy = np.where(np.isinf(pairs), np.nan, pairs).T
     return ExpectedStandardErrors(sampling, privacy, n_samples, list(found))
+
+
+def refuse_regressors(what: str, *estimators: Any) -> None:
+    """Raise a TypeError if a number is predicted, where labels are needed."""
+    for estimator in filter(is_regressor, estimators):
+        raise TypeError(
+            f"{what} is for classifiers, and {type(estimator).__name__} predicts a number; ask "
+            "dpglm.private_scores how well, or its plan() at what cost."
+        )
 
 
 def _plan_of_two_classes(

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -13,7 +14,15 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import LinearSVC
 
 import dpglm
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, baselines
+from dpglm import (
+    DPAGDClassifier,
+    DPGammaRegressor,
+    DPLinearRegression,
+    DPLinearSVM,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+    baselines,
+)
 from dpglm.audit import audit_estimator
 from dpglm.datasets import make_census
 from dpglm.schedules import ExponentialDecay, HeavyBall
@@ -137,6 +146,30 @@ def test_skops_needs_no_other_types_for_any_estimator():
     names = {name.rpartition(".")[2] for name in used}
     assert {"DPLogisticRegression", "ExponentialDecay", "HeavyBall", "Schema", "FitTrace"} <= names
     assert all(name.startswith("dpglm.") or name == "datetime.date" for name in SKOPS_TYPES)
+
+
+@pytest.mark.parametrize("Model", [DPLinearRegression, DPPoissonRegressor, DPGammaRegressor])
+def test_a_regressor_predicts_the_same_elsewhere_within_its_range(Model):
+    model = Model(target_bounds=(1.0, 1.5), max_iter=3).fit(X, np.clip(np.exp(X[:, 0]), 1, 2))
+    within, far = model.predict(X), 1000 * X[:5]
+    plain = model.to_sklearn()
+    assert type(plain).__name__ == Model.__name__.replace("DP", "")
+    for rows in (X, csr_matrix(X)):
+        assert_allclose(np.clip(plain.predict(rows), 1.0, 1.5), within, rtol=1e-14)
+    assert np.ptp(plain.predict(far)) > 0.5 >= np.ptp(model.predict(far))
+    assert (pickle.loads(pickle.dumps(model.slim())).predict(X) == within).all()
+    assert "- predicts: a number from 1 to 1.5" in model_card(model)
+    assert f"- {'R2' if Model is DPLinearRegression else 'D2'}: FILL IN" in model_card(model)
+    skops = pytest.importorskip("skops.io")
+    again = skops.loads(skops.dumps(model), trusted=SKOPS_TYPES)
+    assert (again.predict(X) == within).all() and again.trace_.target == model.trace_.target
+    skl2onnx, onnxruntime = pytest.importorskip("skl2onnx"), pytest.importorskip("onnxruntime")
+    register_onnx()
+    graph = skl2onnx.to_onnx(model, X[:1], target_opset=18).SerializeToString()
+    session = onnxruntime.InferenceSession(graph)
+    for rows in (X, far):
+        (found,) = session.run(None, {"X": rows})
+        assert_allclose(found.ravel(), model.predict(rows), rtol=1e-12)
 
 
 def test_a_card_has_the_guarantee_the_scores_and_nothing_that_was_not_given():

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpglm import PrivacyLedger, PrivacyOdometer, Schema
+from dpglm import DPLinearRegression, PrivacyLedger, PrivacyOdometer, Schema
 from dpglm.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Target
 from dpglm.sources import read_csv
+from dpglm.study import UtilityGraph, compare, expected_accuracy, expected_errors
 from dpglm.study.cli import main
 from dpglm.study.models import read_model
 
@@ -194,3 +195,60 @@ def test_persons_are_protected_by_a_column_that_is_no_feature(folder, capsys):
     table.to_csv(folder / "p.csv", index=False)
     assert "nobody's" in refused(folder, capsys, f"{persons} --output q.json")
     assert not (folder / "q.json").exists()
+
+
+def test_a_number_is_fitted_predicted_planned_and_reported_by_name(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.integers(20, 60, 300), "job": rng.choice(["cook", "b"], 300)})
+    wage = 2.0 * table["age"] + rng.gamma(2.0, size=300)
+    table.assign(wage=wage).to_csv(tmp_path / "t.csv", index=False)
+    pay = Schema("pay", COLUMNS, Target("wage", lower=1, upper=150))
+    (tmp_path / "s.json").write_text(pay.to_json())
+    (tmp_path / "l.json").write_text(
+        Schema("l", COLUMNS[:1], Target("job", ["b", "cook"])).to_json()
+    )
+    fit = "fit t.csv --epsilon 5 --delta 1e-3 --schema s.json"
+    for name in ("linear", "poisson", "gamma"):
+        assert run(tmp_path, f"{fit} --estimator {name} --output {name}.json") == 0
+        assert "nothing is assumed of the target" in capsys.readouterr().out
+        assert run(tmp_path, f"predict {name}.json t.csv") == 0
+        (head,), *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+        document = json.loads((tmp_path / f"{name}.json").read_text())
+        X = pay.transformer().fit_transform(table)
+        means = X @ np.array(document["coef"]) + document["intercept"]
+        means = np.clip(means if name == "linear" else np.exp(means), *document["range"])
+        assert np.array(rows, dtype=float).ravel() == pytest.approx(means, rel=1e-12)
+        assert head == "wage" and document["range"] == [1.0, 150.0]
+        assert run(tmp_path, f"report {name}.json") == 0
+        assert capsys.readouterr().out.startswith("# Privacy report: DP")
+        assert run(tmp_path, f"plan --n 5000 --epsilon 1 --features 3 --estimator {name}") == 0
+        planned = capsys.readouterr().out
+        assert "on 5,000 records, 3 features.\n" in planned and "the unit of residuals" in planned
+    (tmp_path / "w.json").write_text(json.dumps({**document, "range": [2, 2]}))
+    wrong = {
+        f"{fit} --output m.json": "the target of schema 'pay' is a number; choose one of linear,",
+        "fit t.csv --epsilon 5 --schema l.json --estimator gamma --output m.json": "of logistic,",
+        f"{fit} --estimator linear --groups job --max-contributions 2 --output m.json": "single",
+        "predict gamma.json t.csv --probabilities": "has no probabilities",
+        "predict w.json t.csv": "its range [2, 2] is empty",
+        "plan --n 50 --epsilon 1 --estimator linear --width 1": "--width: linear predicts a number",
+        "compare --csv t.csv --schema s.json": "its target 'wage' is a number, for regressors such",
+    }
+    for command, why in wrong.items():
+        assert why in refused(tmp_path, capsys, command)
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_comparisons_and_guesses_of_classifiers_refuse_a_regressor_in_a_sentence():
+    model, table = DPLinearRegression(), (np.zeros((9, 1)), np.arange(9.0))
+    guess = {"n_samples": 9, "accuracy": 0.9}
+    for ask in (
+        lambda: compare({"t": table}, {"own": model}, epsilons=[1.0]),
+        lambda: UtilityGraph(model, {"alpha": [0.0]}, n_samples=9).run(*table),
+        lambda: expected_accuracy(model, *table, **guess),
+        lambda: expected_errors(model, n_features=1, **guess),
+    ):
+        with pytest.raises(
+            TypeError, match="is for classifiers, and DPLinearRegression predicts a"
+        ):
+            ask()

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpglm import DPLogisticRegression, seeded_noise
+from dpglm import DPLinearRegression, DPLogisticRegression, DPPoissonRegressor, seeded_noise
 from dpglm.schema import (
     BooleanColumn,
     CategoricalColumn,
@@ -298,6 +298,23 @@ def test_it_draws_into_given_axes_and_without_pandas_terms_are_a_dictionary(monk
     terms = explain_local(model, rows)
     assert type(terms) is dict
     assert_allclose(np.column_stack([*terms.values()]), expected)
+
+
+@pytest.mark.parametrize("Model", [DPLinearRegression, DPPoissonRegressor, PoissonRegressor])
+def test_terms_of_a_number_are_in_its_units_or_factors_of_a_log_link(Model):
+    schema = replace(LINEAR, target=Target("wage", kind="number"))
+    wage = np.abs(ROWS["score"]) + 1
+    model = make_pipeline(schema.transformer(), Model()).fit(ROWS, wage)
+    terms = explain_local(model, ROWS)
+    *_, last = model
+    scores = schema.transformer().fit_transform(ROWS) @ last.coef_ + last.intercept_
+    has_log = Model is not DPLinearRegression
+    found = terms.prod(axis=1) if has_log else terms.sum(axis=1)
+    assert_allclose(found, np.exp(scores) if has_log else scores, rtol=1e-9)
+    display = ShapeDisplay.from_estimator(model, columns=["age"])
+    assert ("adds to the logarithm of wage" if has_log else "adds to the wage") in display.title
+    with pytest.raises(ValueError, match="pos_label=1 is for classes, and a number is predicted"):
+        explain_local(model, ROWS, pos_label=1)
 
 
 def test_what_cannot_be_taken_apart_is_refused_in_words():

@@ -141,6 +141,13 @@ class LinearScores:
         """Return rows transformed as in the fit; estimators that clip rows override this."""
         return X
 
+    def _copied_to(self, model: Any) -> Any:
+        """Return a model of scikit-learn that has got what was fitted here."""
+        for name in ("classes_", "coef_", "intercept_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, copy(getattr(self, name)))
+        return model
+
     def slim(self) -> Self:
         """Return a copy for a small pickle: without ``trace_``, unless predictions need it.
 
@@ -254,8 +261,4 @@ class LinearPredictions(ExactScore):
                 f"{type(self).__name__} clips rows to its max_row_norm before it scores them, "
                 "which no model of scikit-learn does. Pickle the estimator, or slim()."
             )
-        model = LogisticRegression() if _is_logistic(self) else LinearSVC()
-        for name in ("classes_", "coef_", "intercept_", "n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(model, name, copy(getattr(self, name)))
-        return model
+        return self._copied_to(LogisticRegression() if _is_logistic(self) else LinearSVC())

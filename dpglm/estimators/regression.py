@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
+from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, r2_score
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm.checks import check_numbers
 from dpglm.estimators.base import PrivateLinearModel
@@ -215,9 +217,13 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
         with np.errstate(over="ignore"):
             scores = self._scores(X)
             means = np.exp(scores) if self._has_log_link else scores
+        return np.clip(means, *self._limits)
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """The least and the largest prediction: a mean of zero would exclude other numbers."""
         low, high = self.target_range_
-        # A mean of zero would exclude other numbers.
-        return np.clip(means, max(low, 1e-30) if self._has_log_link else low, high)
+        return max(low, 1e-30) if self._has_log_link else low, high
 
     def score(
         self, X: Table, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -240,6 +246,32 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
             return float(r2_score(y, predicted, sample_weight=weights))
         options = {"sample_weight": weights, "power": self._power}
         return float(d2_tweedie_score(y, predicted, **options))
+
+    def to_sklearn(self) -> Any:
+        """Return a plain model of scikit-learn with these coefficients, which needs no dpglm.
+
+        Its predictions are not cut to ``target_range_``, and parameters such as its ``alpha`` are
+        unrelated to the fit. Publish ``privacy_.to_dict()`` with it.
+
+        Returns
+        -------
+        LinearRegression, PoissonRegressor or GammaRegressor
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpglm import DPLinearRegression
+        >>> X = np.random.default_rng(0).uniform(size=(1000, 2))
+        >>> model = DPLinearRegression(target_bounds=(0, 2)).fit(X, X.sum(axis=1))
+        >>> plain = model.to_sklearn()
+        >>> bool((np.clip(plain.predict(X), 0, 2) == model.predict(X)).all())
+        True
+        """
+        check_is_fitted(self)
+        model = (LinearRegression, PoissonRegressor, GammaRegressor)[self._power]()
+        # Some row, since predictions of the last two need more than coefficients.
+        model.fit(np.zeros((1, self.n_features_in_)), np.ones(1))
+        return self._copied_to(model)
 
     def _beside(self, X: Any, y: Any) -> np.ndarray:
         """Return the target of a block, and what is predicted (2, n_rows)."""

@@ -399,7 +399,7 @@ def positive_place(classes: Any, pos_label: Any = None, schema: Schema | None = 
     """Return the place of `pos_label`, or of the last label of a schema, or of the second class."""
     listed = [*map(composed, np.asarray(classes).tolist())]
     if pos_label is None and len(listed) == 2:
-        labels = [*map(composed, schema.target.labels)] if schema else listed
+        labels = [*map(composed, schema.target.labels or listed)] if schema else listed
         pos_label = labels[-1] if set(labels) == set(listed) else listed[1]
     if np.ndim(pos_label) or composed(pos_label) not in listed:
         raise ValueError(f"pos_label={pos_label!r} must be one of the classes {listed}.")

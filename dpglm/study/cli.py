@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _Parser(
         prog="dpglm" if Path(sys.argv[0]).stem == "dpglm" else "python -m dpglm",
-        description="Differentially private linear classifiers for scikit-learn.",
+        description="Differentially private linear models for scikit-learn.",
     )
     parser.add_argument("--version", action="version", version=f"dpglm {dpglm.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -243,7 +243,7 @@ def _save(path: Path | None, found: Any, **options: Any) -> None:
 _TABLE = ("table", "with a header", "TABLE.csv", _rows)
 _DELTA = ("--delta", "", "D", _fraction, 1e-6)
 _RELATION = ("--relation", "", None, [*NEIGHBORING_RELATIONS], "zero_out")
-_PLANNED = ("--estimator", "", None, PLANNED, "logistic")
+_PLANNED = ("--estimator", "the last three predict a number", None, [*PLANNED], "logistic")
 _LIMIT = ("--limit", "of the total, at --delta, if --odometer begins a new file", "E", _positive)
 
 
@@ -349,6 +349,8 @@ def _tables(arguments: argparse.Namespace) -> dict[str, methods.Table]:
     path, schema = arguments.csv, arguments.schema
     if (path is None) != (schema is None):
         raise ValueError("--csv and --schema, a file of its public bounds, belong together")
+    if schema is not None:
+        schema.classes  # noqa: B018 - refuses a target that is a number, before any row is read
     tables = {}
     for name in arguments.datasets or ["census"] * (path is None):
         with _named(f"argument --datasets: {name}"):
@@ -491,7 +493,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 _SCHEMA = [
     _TABLE,
-    ("--target", "its labels", "COLUMN", str, FILL_IN),
+    ("--target", "what to predict", "COLUMN", str, FILL_IN),
     ("--name", "of the schema", "NAME", str, "table"),
     ("--check", "print instead what of the rows does not fit this schema: that is as private as "
      "they are", "FILE.json", load_schema),
@@ -530,7 +532,7 @@ def _dated(frame: Any) -> Any:
 
 
 _FIT = [
-    ("--schema", "public bounds, categories and labels", "FILE.json", load_schema, ...),
+    ("--schema", "public bounds, categories and target", "FILE.json", load_schema, ...),
     ("--output", "coefficients, schema and ledger", "MODEL.json", _model, ...),
     ("--epsilon", "the budget", "E", _positive, ...),
     _DELTA,
@@ -580,7 +582,7 @@ _PREDICT = [
 
 
 def _predict(arguments: argparse.Namespace) -> int:
-    """Predict the labels of a table by a model that was fitted.
+    """Predict the labels, or the numbers, of a table by a model that was fitted.
 
     They are printed as CSV. The model may be shown to anyone; what is said of a row is as private
     as the row.

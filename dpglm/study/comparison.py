@@ -22,6 +22,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 
+from dpglm.calculator import refuse_regressors
 from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import seeded_noise
@@ -412,6 +413,7 @@ def compare(
       private  0... ±0...
     ...
     """
+    refuse_regressors("compare", *estimators.values())
     budgets = [(epsilon, float(delta)) for epsilon in dict.fromkeys(map(float, epsilons))]
     if not budgets:
         raise ValueError("epsilons is empty; give at least one.")

@@ -15,10 +15,9 @@ from dpglm import baselines
 from dpglm.datasets import fetch_table, make_census
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
+from dpglm.estimators.regression import DPGammaRegressor, DPLinearRegression, DPPoissonRegressor
 from dpglm.schedules import DecayingClip
 from dpglm.study.comparison import encoded
-
-PLANNED = ["logistic", "svm", "agd"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,16 @@ for _name, (_estimator, _text, *_rest) in _COMPARED.items():
         _group = _rest[0].replace("quick", "default")
         _svm = clone(_estimator).set_params(loss=_hinge)
         METHODS[f"{_name}-svm"] = Method(_svm, f"{_text}; SVM", _group)
+
+REGRESSORS = {
+    "linear": Method(DPLinearRegression(), "DPLinearRegression"),
+    "poisson": Method(DPPoissonRegressor(), "DPPoissonRegressor"),
+    "gamma": Method(DPGammaRegressor(), "DPGammaRegressor"),
+}
+"""The estimators of a number, which `dpglm.study.compare` does not know."""
+
+PLANNED = {name: METHODS[name] for name in ("logistic", "svm", "agd")} | REGRESSORS
+"""What the commands plan and fit under each name."""
 
 AUDITED: dict[str, Method] = {
     "logistic": METHODS["logistic"],

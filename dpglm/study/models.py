@@ -26,7 +26,7 @@ from dpglm.schema.table import plain_path
 from dpglm.schema.values import Places, as_listed
 from dpglm.sources.csv import read_csv, read_texts
 from dpglm.study.comparison import one_line
-from dpglm.study.methods import METHODS, PLANNED
+from dpglm.study.methods import PLANNED, REGRESSORS
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.workflow.scores import PrivateScores
 from dpglm.workflow.search import SearchPlan
@@ -39,13 +39,16 @@ def _classes(face: Any) -> list[type]:
     return [c for c in (getattr(face, name) for name in face.__all__) if isinstance(c, type)]
 
 
+_REGRESSORS = tuple(type(method.estimator) for method in REGRESSORS.values())
 _ESTIMATORS = (
     descent.DPLogisticRegression, descent.DPLinearSVM, agd.DPAGDClassifier, *_classes(baselines),
+    *_REGRESSORS,
 )  # fmt: skip
 _PARTS = (
-    solvers.FitTrace, solvers.Whitening, solvers.Debiased, whitening.DiagonalPreconditioner,
-    whitening.FullPreconditioner, PrivacyLedger, *EVENTS.values(), *_classes(schedules),
-    Places, SchemaEncoder, *_classes(schemas), *_classes(workflow), SearchPlan, PrivacyBudget, date,
+    solvers.FitTrace, solvers.Whitening, solvers.Debiased, solvers.ReleasedTarget,
+    whitening.DiagonalPreconditioner, whitening.FullPreconditioner, PrivacyLedger,
+    *EVENTS.values(), *_classes(schedules), Places, SchemaEncoder, *_classes(schemas),
+    *_classes(workflow), SearchPlan, PrivacyBudget, date,
 )  # fmt: skip
 
 SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in (*_ESTIMATORS, *_PARTS)))
@@ -62,15 +65,29 @@ def fit_csv(
 ) -> dict[str, Any]:
     """Fit a table by its schema, and return the model as a document of released plain values.
 
-    The parameters are those of the estimator; labels are those of the schema. The column `groups`
-    names the privacy unit of each row, and is no feature.
+    The parameters are those of the estimator; labels, or the bounds of a number, are those of the
+    schema. The column `groups` names the privacy unit of each row, and is no feature.
     """
+    fits_number, has_labels = method in REGRESSORS, schema.target.labels is not None
+    if fits_number == has_labels:
+        kinds = "labels", "a number"
+        others = ", ".join(name for name in PLANNED if (name in REGRESSORS) != fits_number)
+        raise ValueError(
+            f"{method} predicts {kinds[fits_number]}, and the target of schema {schema.name!r} is "
+            f"{kinds[not has_labels]}; choose one of {others}."
+        )
+    if fits_number and groups is not None:
+        raise ValueError(f"groups={groups!r} is for classifiers: a regressor protects single rows.")
     columns = schema.columns
     columns = tuple(c for c in columns if c.name != as_listed(groups, schema.feature_names))
     # The document says how each column is encoded, whatever a later release would choose.
     schema = replace(schema, columns=columns).additive()
     # A draft is refused before any row is read.
-    model = METHODS[method].with_parameters(classes=schema.classes.tolist(), **parameters)
+    schema.check_filled_in()
+    target = {"target_bounds": schema.target.bounds}
+    if has_labels:
+        target = {"classes": schema.classes.tolist()}
+    model = PLANNED[method].with_parameters(**target, **parameters)
     table, persons = read_csv(path, schema), None
     if groups is not None:
         persons = read_texts(path, [groups])[groups].to_numpy()
@@ -79,16 +96,18 @@ def fit_csv(
                 f"column {groups!r} has a row that is nobody's; name a person in each."
             )
     X = schema.transformer().fit_transform(table.data)
-    model.fit(X, np.array(table.target.tolist()), groups=persons)
+    of_rows = {} if persons is None else {"groups": persons}
+    model.fit(X, np.array(table.target.tolist()), **of_rows)
+    known = {"range": model.target_range_} if fits_number else {"classes": model.classes_.tolist()}
     return {
         **_FORMAT,
         "method": method,
         "estimator": type(model).__name__,
         "parameters": parameters,
         "schema": schema.to_dict(),
-        "classes": model.classes_.tolist(),
+        **known,
         "coef": model.coef_.tolist(),
-        "intercept": model.intercept_.tolist(),
+        "intercept": np.asarray(model.intercept_).tolist(),
         "ledger": model.privacy_.to_dict(),
     }
 
@@ -105,15 +124,21 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
         if document["method"] not in PLANNED:
             raise ValueError(f"its method {document['method']!r} is unknown")
         schema = Schema.from_dict(document["schema"])
-        model = METHODS[document["method"]].with_parameters()
-        model.classes_ = np.array(document["classes"])
+        model = PLANNED[document["method"]].with_parameters()
         model.coef_ = np.array(document["coef"], dtype=float)
         model.intercept_ = np.array(document["intercept"], dtype=float)
         model.n_features_in_ = schema.n_encoded
         model.privacy_ = PrivacyLedger.from_dict(document["ledger"])
-        n_scores = 1 if len(model.classes_) == 2 else len(model.classes_)
+        if document["method"] in REGRESSORS:
+            low, high = model.target_range_ = tuple(map(float, document["range"]))
+            if not low < high:
+                raise ValueError(f"its range {document['range']} is empty")
+            scores: tuple[int, ...] = ()
+        else:
+            model.classes_ = np.array(document["classes"])
+            scores = (1 if len(model.classes_) == 2 else len(model.classes_),)
         shapes = model.coef_.shape, model.intercept_.shape
-        if shapes != ((n_scores, schema.n_encoded), (n_scores,)):
+        if shapes != ((*scores, schema.n_encoded), scores):
             raise ValueError(f"coefficients of shape {model.coef_.shape} do not fit its schema")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else error
@@ -124,7 +149,7 @@ def read_model(path: os.PathLike[str]) -> tuple[Schema, BaseEstimator]:
 def predict_csv(
     model_path: os.PathLike[str], path: os.PathLike[str], probabilities: bool = False
 ) -> list[list[Any]]:
-    """Return a head and a row for each row of a table: the class, and the chance of each class."""
+    """Return a head and a row for each row of a table: the prediction, the chances of classes."""
     schema, model = read_model(model_path)
     if probabilities and not hasattr(model, "predict_proba"):
         raise ValueError(f"{type(model).__name__} has no probabilities; fit the logistic loss.")
@@ -137,10 +162,11 @@ def predict_csv(
 
 
 def register_onnx() -> None:
-    """Teach skl2onnx to convert the linear classifiers of this package, in a pipeline or alone.
+    """Teach skl2onnx to convert the linear models of this package, in a pipeline or alone.
 
-    For rows of doubles the labels are those of ``predict``. The second output are probabilities, or
-    else the scores of the classes. An estimator that `to_sklearn` refuses is refused.
+    For rows of doubles the labels, or numbers, are those of ``predict``. The second output of a
+    classifier are probabilities, or else the scores of the classes. An estimator that `to_sklearn`
+    refuses is refused.
 
     Raises
     ------
@@ -160,14 +186,29 @@ def register_onnx() -> None:
     """
     skl2onnx = require("skl2onnx", "onnx", "register_onnx")
     shapes = import_module("skl2onnx.common.shape_calculator")
+    options = {"zipmap": [True, False, "columns"], "nocl": [False]}
+    known = shapes.calculate_linear_classifier_output_shapes, _converted, options
     for estimator in _ESTIMATORS:
-        skl2onnx.update_registered_converter(
-            estimator,
-            f"dpglm{estimator.__name__}",
-            shapes.calculate_linear_classifier_output_shapes,
-            _converted,
-            options={"zipmap": [True, False, "columns"], "nocl": [False]},
-        )
+        if estimator in _REGRESSORS:
+            known = shapes.calculate_linear_regressor_output_shapes, _converted_number, None
+        shape, convert, options = known
+        name = f"dpglm{estimator.__name__}"
+        skl2onnx.update_registered_converter(estimator, name, shape, convert, options=options)
+
+
+def _converted_number(scope: Any, operator: Any, container: Any) -> None:
+    """Add the nodes of a regressor: scores, their exponential with a log link, within the range."""
+    ops = import_module("skl2onnx.algebra.onnx_ops")
+    types = import_module("skl2onnx.common.data_types")
+    model, (X,), (output,) = operator.raw_operator, operator.inputs, operator.outputs
+    version = {"op_version": container.target_opset}
+    number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
+    rows = ops.OnnxCast(X, to=code, **version)
+    product = ops.OnnxMatMul(rows, model.coef_[:, np.newaxis].astype(number), **version)
+    means = ops.OnnxAdd(product, np.array([model.intercept_], dtype=number), **version)
+    means = ops.OnnxExp(means, **version) if model._has_log_link else means
+    ends = [np.array(end, dtype=number) for end in model._limits]
+    ops.OnnxClip(means, *ends, output_names=[output], **version).add_to(scope, container)
 
 
 def _converted(scope: Any, operator: Any, container: Any) -> None:
@@ -210,7 +251,7 @@ def model_card(
 
     Parameters
     ----------
-    estimator : fitted classifier of this package, or a pipeline that ends in one
+    estimator : fitted linear model of this package, or a pipeline that ends in one
     scores : PrivateScores or mapping, optional
         Result of `private_scores`, or numbers that may be published, by name.
     schema : Schema, optional
@@ -251,13 +292,15 @@ def model_card(
         facts["source of bounds and categories"] = schema.source or FILL_IN
     if isinstance(scores, Mapping):
         scores = {name: f"{value:.4g}" for name, value in scores.items()}
+    n_features, score = model.n_features_in_, "accuracy"
+    if hasattr(model, "classes_"):
+        predicted = {"classes": ", ".join(map(str, model.classes_))}
+    else:
+        score, (low, high) = "D2" if model._power else "R2", model.target_range_
+        predicted = {"predicts": f"a number from {low:g} to {high:g}"}
     sections = {
         "Use": {"meant for": FILL_IN, "not meant for": FILL_IN},
-        "Model": {
-            "linear classifier": one_line(repr(model)),
-            "classes": ", ".join(map(str, model.classes_)),
-            "columns": model.n_features_in_,
-        },
+        "Model": {"linear model": one_line(repr(model)), **predicted, "columns": n_features},
         "Data": facts or {"records": FILL_IN},
         "Privacy": {
             "guarantee": guarantee["statement"],
@@ -265,7 +308,7 @@ def model_card(
             f"right {rounded_up(100 * guarantee['success'][0]['with_release'])}% of the time at "
             "most after having seen the model",
         },
-        "Scores": {"accuracy": FILL_IN} if scores is None else scores,
+        "Scores": {score: FILL_IN} if scores is None else scores,
     }
     parts = [f"# Model card: {type(model).__name__}"]
     for title, section in sections.items():

@@ -18,7 +18,7 @@ from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.debiasing import RAREST
 from dpglm.estimators.plan import PrivacyPlan, of_clip
 from dpglm.schema import Schema
-from dpglm.study.methods import METHODS
+from dpglm.study.methods import PLANNED, REGRESSORS
 from dpglm.tables import Page
 
 _ROUNDING = 1e-9
@@ -37,7 +37,12 @@ class Shape(NamedTuple):
 
     n_samples: int
     n_features: int
-    n_classes: int
+    n_classes: int | None = 2
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The numbers that a plan needs, without classes if the target is a number."""
+        return self[:2] if self.n_classes is None else self
 
 
 class Guess(NamedTuple):
@@ -51,10 +56,10 @@ class Guess(NamedTuple):
 
 def plan_report(estimator: BaseEstimator, shape: Shape, guess: Guess | None = None) -> str:
     """Return what an estimator would do with data of a public shape."""
-    plan = estimator.plan(*shape)
+    plan = estimator.plan(*shape.known)
     head = (
-        f"{type(estimator).__name__} on {shape.n_samples:,} records, {shape.n_features:,} "
-        f"features, {shape.n_classes} classes.",
+        f"{type(estimator).__name__} on {shape.n_samples:,} records, {shape.n_features:,} features"
+        + (f", {shape.n_classes} classes." if shape.n_classes else "."),
         "Planned from public numbers alone: no data were read, and no budget is spent yet.",
     )
     guesses = [] if guess is None else _expectations(estimator, plan, shape, guess)
@@ -169,7 +174,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
         rows[0].append("iterations afforded" if adaptive else "iterations at this plan's noise")
     noise_here = plan.first_multiplier * plan.noise_per_multiplier
     for name, change in changes.items():
-        other = clone(estimator).set_params(**change).plan(*shape) if change else plan
+        other = clone(estimator).set_params(**change).plan(*shape.known) if change else plan
         multiplier = other.first_multiplier
         noise = multiplier * other.noise_per_multiplier
         row = [name, f"{multiplier:.4g}", of_clip(noise)]
@@ -184,12 +189,16 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
 
 def plan_as_asked(arguments: argparse.Namespace) -> str:
     """Return the report that the arguments of the command line ask for."""
+    if is_number := arguments.estimator in REGRESSORS:
+        for name in ("accuracy", "majority", "width", "schema"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"--{name}: {arguments.estimator} predicts a number, not classes")
     guess = _guess(arguments)
     # A schema says how many features and classes there are, and the bound of the rows.
     if guess is not None and guess.schema is not None:
         arguments.features = guess.schema.n_encoded
         arguments.classes = len(guess.schema.classes)
-    shape = Shape(arguments.n, arguments.features, arguments.classes)
+    shape = Shape(arguments.n, arguments.features, None if is_number else arguments.classes)
     return plan_report(_estimator(arguments, guess), shape, guess=guess)
 
 
@@ -214,7 +223,7 @@ def _estimator(arguments: argparse.Namespace, guess: Guess | None) -> BaseEstima
         raise ValueError("--sampling-rate: agd searches along lines through all records")
     if arguments.width is not None and arguments.estimator != "logistic":
         raise ValueError("--width: intervals are of --estimator logistic")
-    estimator = METHODS[arguments.estimator].with_parameters(
+    estimator = PLANNED[arguments.estimator].with_parameters(
         epsilon=arguments.epsilon,
         delta=arguments.delta,
         inference_fraction=_INFERENCE_FRACTION if arguments.width else None,

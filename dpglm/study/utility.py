@@ -17,6 +17,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
+from dpglm.calculator import refuse_regressors
 from dpglm.checks import check_whole
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.noise import seeded_noise
@@ -311,6 +312,7 @@ class UtilityGraph:
         ValueError
             If a parameter is out of range or unknown, or no setting at all can be fitted.
         """
+        refuse_regressors("UtilityGraph", self.estimator)
         settings = self._settings()
         X, y = check_X_y(X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         rng = check_random_state(self.random_state)
