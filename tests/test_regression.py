@@ -30,6 +30,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.audit import audit_estimator
+from dpglm.estimators import defaults
 from dpglm.losses import Gamma, Poisson, Squared
 from dpglm.sums.objective import Objective
 
@@ -256,6 +257,20 @@ def test_weights_are_routed_as_in_scikit_learn():
         names = [release.name for release in fitted.plan(N // 2, 3).counts]
         assert fitted.privacy_.n_releases == fitted.plan(N // 2, 3).ledger.n_releases + 1
         assert "label count" not in names
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6])
+def test_last_steps_are_taken_without_more_noise_whatever_the_slopes(unit):
+    """In one direction of small slopes rounding would have needed more noise than the steps."""
+    rows, y = unit * np.random.default_rng(0).normal(size=(3000, 3)), np.arange(3000) % 2
+    model = DPLinearRegression(max_row_norm=4 * unit)
+    with record() as tape, seeded_noise(0):
+        model.fit(rows, y)
+    plan = model.plan(*rows.shape)
+    clip = defaults.INTERCEPT_CLIP * (plan.n_mu / defaults.SATURATION_SNR) ** (1 / 3)
+    found = tape.releases[-len(plan.intercept) :]
+    assert [r.event for r in found] == [r.event for r in plan.intercept]
+    assert [r.sensitivity for r in found] == pytest.approx([clip] * len(found), rel=0.05)
 
 
 def test_no_target_is_too_far_or_too_rare_for_a_fit():

@@ -120,8 +120,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
                 vault.weigh_rows(math.sqrt(defaults.FULL_WEIGHT * dimension))
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
         if plan.intercept:
-            scales = 1.0 if trace.whitening is None else trace.whitening.scales
-            trace.coef = settle_intercept(vault, plan, space, trace.coef, scales)
+            trace.coef = settle_intercept(vault, plan, space, trace.coef)
         if plan.last:
             trace.debiased = (debias_numbers if numeric else debias)(vault, plan, space, trace)
         return trace

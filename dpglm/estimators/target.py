@@ -26,10 +26,8 @@ _RANGE, _MIDDLE, _UNIT = "target histogram", "target sum", "residual histogram"
 _ENDS = 2.0 ** (MAGNITUDE_POWERS + 1)
 # Half of the squares of a normal variable are below this number of standard deviations.
 _HALF_OF_SQUARES = 1.54
-# Scores are scaled by this, so that the norm of a row is about that of its intercept.
-_OF_SCORES = 2.0**-6
-# With a shorter vector beside the intercept, a bound on rounding errors would exceed the noise.
-_SHORTEST = 2.0**-20
+# Other coordinates are scaled by this, so that the norm of a row is about that of its intercept.
+_OF_OTHERS = 2.0**-6
 _LARGEST_BOUND = 1e90
 
 
@@ -157,32 +155,34 @@ def _usual_size(counts: np.ndarray) -> float:
 
 
 def settle_intercept(
-    vault: Vault, plan: PrivacyPlan, space: Coordinates, coef: np.ndarray, scales: Any
+    vault: Vault, plan: PrivacyPlan, space: Coordinates, coef: np.ndarray
 ) -> np.ndarray:
     """Return coefficients of columns with an intercept from a few noisy gradients of it alone.
 
-    The rows are replaced by ``(2^-6 x' w, 1)``, with w the other coefficients: a gradient in two
-    coordinates, of which the second moves the intercept. If intervals follow, which need the rows
-    again, other columns of the basis take the place of w. `scales` are those of the columns.
+    Rows z of the descent become ``(2^-6 z, 1)`` without the last z: of a gradient, the last number
+    is that of the intercept. All directions are kept, as rounding would else need more noise.
     """
-    metadata, last = plan.metadata, np.append(np.zeros(len(coef) - 1), 1.0)
-    slopes = _OF_SCORES * coef * (1 - last)
-    if not plan.last and not _SHORTEST < np.linalg.norm(slopes / scales) < math.inf:
-        return coef
-    others = _OF_SCORES * space.basis[:, :-1] if plan.last else slopes
-    both = np.column_stack([others, last])
-    at = np.linalg.solve(both, coef) if plan.last else np.array([1 / _OF_SCORES, coef[-1]])
-    start = at[-1]
-    vault.change_basis(space.coordinates_of(both))
+    # Of the intercept's coefficient alone, in the coordinates of the descent.
+    own = space.coordinates_of(np.eye(len(coef), 1, 1 - len(coef)))
+    change = np.full(len(coef), _OF_OTHERS)
+    if space.basis is None or space.basis.ndim == 1:
+        change[-1] = own[-1, 0]
+    else:
+        change = np.diag(change)
+        change[:, -1:] = own
+    vault.change_basis(change)
+    changed = replace(space, basis=change)
+    at = changed.coordinates_of(space.coordinates_of(coef[:, np.newaxis]))[:, 0]
+    metadata, start, found = plan.metadata, at[-1], []
     signal = plan.n_mu / metadata.residual / defaults.SATURATION_SNR
     unit = metadata.residual * metadata.mean_weight
     n_summed = metadata.n_samples * metadata.mean_weight
     clip = defaults.INTERCEPT_CLIP * unit * signal**defaults.CLIPPING_POWER
-    found = []
     for release in plan.intercept:
         gradient = vault.gradient_sum(at, clip, release.noise_multiplier)[-1]
         at[-1] -= defaults.INTERCEPT_STEP * gradient / n_summed
         found.append(at[-1])
     if plan.last:
-        vault.change_basis(np.linalg.solve(both, space.basis))
-    return coef + last * (np.mean(found[len(found) // 2 :]) - start)
+        # Intervals are of the rows of the descent.
+        vault.change_basis(changed.coordinates_of(np.eye(len(coef))))
+    return np.append(coef[:-1], coef[-1] + np.mean(found[len(found) // 2 :]) - start)
