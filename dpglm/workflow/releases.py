@@ -3,9 +3,9 @@
 import math
 import traceback
 import warnings
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,17 +13,21 @@ import numpy as np
 from joblib import parallel_config
 from scipy.linalg import solve_triangular, toeplitz
 from scipy.sparse import issparse
-from scipy.special import expit, ndtri
+from scipy.special import expit, kl_div, ndtri
 from scipy.stats import rankdata
+from sklearn.base import is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import isotonic_regression
+from sklearn.linear_model import GammaRegressor, PoissonRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.checks import check_labels, check_unmasked
+from dpglm.checks import check_labels, check_numbers, check_unmasked
 from dpglm.estimators.inputs import resolved_classes
 from dpglm.estimators.plan import ledger_of
+from dpglm.estimators.regression import DPGammaRegressor, DPPoissonRegressor
+from dpglm.estimators.target import checked_bounds
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger, warn_of_guarantee
@@ -60,7 +64,19 @@ STATISTICS = {
     "spread": ("sum of squared losses", 0.25),
     "cells": ("confusion matrix", 1.0),
     "table": ("histogram of predictions by label", 2.0),
+    "squared": ("sum of squared errors", 0.5),
+    "fourth": ("sum of fourth powers of errors", 0.25),
+    "absolute": ("sum of absolute errors", 0.5),
+    "deviance": ("sum of deviances", 0.5),
+    "target": ("sum of the target", 0.5),
+    "variation": ("sum of squares of the target", 0.5),
+    "null": ("sum of deviances from one mean", 0.5),
+    "r2": ("sum of squares for the interval of r2", 0.25),
+    "d2": ("sum of squares for the interval of d2", 0.25),
 }
+# Sums that need the others first, and their part of a pure epsilon.
+_LAST, _LAST_FRACTION = ("r2", "d2"), 0.2
+_COUNTS = ("records", "right", "positive", "predicted", "pairs", "cells")
 _ASSUMPTIONS = (
     "each row of X is one record, and the model predicts it from that record alone",
     "the model, its label set, and what is asked were fixed without looking at these records",
@@ -78,6 +94,58 @@ def prefix_root(n_bins: int) -> np.ndarray:
     return toeplitz(np.cumprod([1.0, *((2 * k - 1) / (2 * k))]), np.zeros(n_bins))
 
 
+@dataclass(frozen=True)
+class Deviance:
+    """A deviance by its power: 0 for squares, 1 for Poisson, 2 for gamma. All numbers are public.
+
+    It is in units of ``largest``, that of an end of the range of the target from ``centre``, and at
+    most 1.
+    """
+
+    low: float
+    high: float
+    centre: float
+    power: int = 0
+
+    @property
+    def sums(self) -> tuple[str, str, str, str]:
+        """The sums of deviances from predictions and the centre, of y, and for the interval."""
+        if self.power:
+            return "deviance", "null", "target", "d2"
+        return "squared", "variation", "target", "r2"
+
+    def _exact(self, y: Any, mean: Any) -> Any:
+        if not self.power:
+            return np.square(np.subtract(y, mean))
+        return 2 * (kl_div(y, mean) if self.power == 1 else kl_div(1.0, np.divide(y, mean)))
+
+    @cached_property
+    def largest(self) -> float:
+        """The unit; a gamma deviance of zero is infinite, and no unit."""
+        ends = self._exact(np.array([self.low, self.high]), self.centre)
+        return float(np.max(ends[np.isfinite(ends)]))
+
+    def __call__(self, y: Any, mean: Any) -> Any:
+        """Return deviances from 0 to 1; one that is no number is 1."""
+        return np.clip(np.nan_to_num(self._exact(y, mean) / self.largest, nan=1.0), 0.0, 1.0)
+
+    def ratio(self, values: Mapping[str, Any], n: float) -> tuple[float, float, float, float]:
+        """Return the part of the deviance that is left, of how much, with a slope, and the mean.
+
+        The deviance from the mean is that from the centre, less that of the mean from the centre.
+        The slope is of the latter, in the mean between 0 and 1.
+        """
+        model, null, share = (0.5 + np.float64(values[name]) / n for name in self.sums[:3])
+        mean = self.low + (self.high - self.low) * np.clip(share, 2.0**-20, 1.0)
+        total = null - self._exact(mean, self.centre) / self.largest
+        slope = 2 * (mean - self.centre)
+        if self.power:
+            slope = (
+                2 * np.log(mean / self.centre) if self.power == 1 else slope / mean / self.centre
+            )
+        return model / total, total, slope * (self.high - self.low) / self.largest, mean
+
+
 @dataclass(eq=False, repr=False)
 class ScoredRecords:
     """Holds what a model says of each record (n,), null ones left out; its answers are private."""
@@ -89,10 +157,24 @@ class ScoredRecords:
     score: np.ndarray | None = None
     loss: np.ndarray | None = None
     loss_bound: float = 1.0
+    # Of a regressor: numbers from 0 to 1 of each record, and the deviances they are of.
+    numbers: dict[str, np.ndarray] = field(default_factory=dict)
+    deviances: Mapping[str, Deviance] = field(default_factory=dict)
+    # The statistics that were released before, with their noise.
+    released: dict[str, Any] = field(default_factory=dict)
 
     def total(self, name: str) -> Any:
         """Return a statistic that `ScoreVault` has the sensitivity of."""
         positive, n_counted = self.label == 1, len(self.label)
+        if deviance := self.deviances.get(name):
+            n = max(self.released.get("records", self.n_records), 1.0)
+            with np.errstate(all="ignore"):
+                left, _, _, mean = deviance.ratio(self.released, n)
+            y = deviance.low + self.numbers["target"] * (deviance.high - deviance.low)
+            moved = self.numbers[deviance.sums[0]] - left * deviance(y, mean)
+            return math.fsum(np.clip(np.nan_to_num(moved, nan=1.0), -1.0, 1.0) ** 2 - 0.5)
+        if name in self.numbers:
+            return math.fsum(self.numbers[name] - 0.5)
         if name == "cells":
             return self._counts(self.n_classes, self.predicted, self.n_classes)
         if name == "table":
@@ -131,6 +213,9 @@ class ScoreVault(Vault):
         A null record adds zero. Terms of a sum are centred: each is within 1/2 of zero for a count,
         L/2 for a loss up to L, and L^2/8 for its square, in [0, L^2/4]. A record that vanishes
         moves the sum by this at most, a replaced one by twice this; the number of records, by 1.
+        Sums for regressors are of numbers from 0 to 1 less 1/2, in units of K, K^2 or the largest
+        `Deviance`: errors up to K, half the range, are counted as they are, others as K. What
+        "r2" and "d2" sum follows from sums that were released, and is such a sum whatever they are.
 
         "pairs" is a sum over pairs of a positive and a negative record, of 1/2, 0 or -1/2. A record
         that vanishes takes at most n - 1 pairs along, and one in its place brings as many: n - 1
@@ -157,15 +242,11 @@ class ScoreVault(Vault):
     def noisy(self, name: str, noise_multiplier: float) -> np.ndarray:
         """Release a statistic with Gaussian noise, flat; `sensitivity` has the proof."""
         sensitivity = self.sensitivity(name)
-        # Counts are exact. Each of two losses is rounded once, by `math.fsum`, of n terms up to the
+        # Counts are exact. A sum of numbers is rounded once, by `math.fsum`, of n terms up to the
         # sensitivity. The table is a product of n_bins terms, of n together, for each class; the
         # norm of a vector adds sqrt(n_bins).
-        in_roundoff = {
-            "loss": 2 * sensitivity,
-            "spread": 2 * sensitivity,
-            "table": 8 * _N_BINS**1.5,
-        }
-        slack = in_roundoff.get(name, 0.0) * _UNIT_ROUNDOFF * self._most_samples
+        in_roundoff = {"table": 8 * _N_BINS**1.5} | dict.fromkeys(_COUNTS, 0.0)
+        slack = in_roundoff.get(name, 2 * sensitivity) * _UNIT_ROUNDOFF * self._most_samples
         size = {"cells": self._sums.n_classes**2, "table": 2 * _N_BINS}.get(name, 1)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
         return self._release_sum(mechanism, lambda: np.ravel(self._sums.total(name)), size)
@@ -217,12 +298,17 @@ def released_statistics(
     needed: Container[str],
     loss_bound: float = 4.0,
     pos_label: Any = None,
+    deviances: Mapping[str, Deviance] | None = None,
 ) -> Iterator["Released"]:
     """Release the statistics ``needed``, charged; a later error has the ``privacy_ledger``."""
-    classes, names = fitted_classes(model), [name for name in STATISTICS if name in needed]
-    positive = _positive_place(model, pos_label)
+    names, classes, positive = [name for name in STATISTICS if name in needed], None, 1
+    if deviances is None:
+        classes, positive = fitted_classes(model), _positive_place(model, pos_label)
     with steps_alone():
-        records = _scored_records(model, X, y, names, loss_bound, positive)
+        if deviances is None:
+            records = _scored_records(model, X, y, names, loss_bound, positive)
+        else:
+            records = records_of_numbers(model, X, y, deviances)
     n_records = budget.public_n_samples(records.n_records)
     _check_size(budget, n_records)
     is_exact = budget.n_samples_estimate is None
@@ -234,26 +320,32 @@ def released_statistics(
     events = [
         GaussianEvent(z, purpose=purpose) for z, purpose in zip(multipliers, purposes, strict=True)
     ]
-    pure = _is_pure(names, weights, budget)
-    if pure:
-        event = BoxSums(len(names), budget.epsilon).event
-        events = [replace(event, purpose=" and ".join(purposes))]
+    at_once = _at_once(names, weights, budget)
+    if pure := bool(at_once):
+        events = [
+            replace(BoxSums(len(some), epsilon).event, purpose=" and ".join(of))
+            for some, epsilon in at_once
+            for of in [[STATISTICS[name][0] for name in some]]
+        ]
     seeded = noise_seed.get() is not None
     assumptions = _ASSUMPTIONS + (() if is_exact else _ASSUMED_OF_PRIVATE_NUMBER)
     ledger = replace(ledger_of(budget, events), assumptions=assumptions, seeded=seeded)
     vault = ScoreVault(records, ledger.events, budget, entropy_source())
+    values, std = records.released, dict[str, float]()
     del records  # nobody but the vault keeps them
     # A pure release has no delta.
     warn_of_guarantee(seeded, budget, 1 if pure else n_records, stacklevel=6)
     charge_odometers(ledger, model)
     try:
-        if pure:
-            values = vault.noisy_at_once(names, budget.epsilon)
-            unit = vault.log[0].noise_scale * box_std(len(names))
-            scales = [unit * vault.sensitivity(name) for name in names]
-        else:
-            values = [vault.noisy(name, z) for name, z in zip(names, multipliers, strict=True)]
-            scales = [release.noise_scale for release in vault.log]
+        for some, epsilon in at_once:
+            found = vault.noisy_at_once(some, epsilon)
+            values.update(zip(some, found.tolist(), strict=True))
+            unit = vault.log[-1].noise_scale * box_std(len(some))
+            std |= {name: unit * vault.sensitivity(name) for name in some}
+        for name, z in () if pure else zip(names, multipliers, strict=True):
+            found = vault.noisy(name, z)
+            values[name] = found if found.size > 1 else found.item()
+            std[name] = vault.log[-1].noise_scale
         vault.check_unbroken()
         yield Released(
             classes=classes,
@@ -261,11 +353,12 @@ def released_statistics(
             is_exact=is_exact,
             loss_bound=loss_bound,
             positive=positive,
-            values={n: v if v.size > 1 else v.item() for n, v in zip(names, values, strict=True)},
-            std=dict(zip(names, scales, strict=True)),
-            quantile=box_quantile(len(names)) / box_std(len(names)) if pure else Z,
+            values=values,
+            std=std,
+            quantile=box_quantile(len(at_once[0][0])) / box_std(len(at_once[0][0])) if pure else Z,
             on_scale=expit if hasattr(model, "predict_proba") else np.asarray,
             ledger=ledger,
+            deviances=deviances,
         )
     except BaseException as error:
         state_cost(error, ledger, vault.has_drawn or not ledger.protects)
@@ -275,6 +368,8 @@ def released_statistics(
 def fitted_classes(model: Any) -> np.ndarray:
     """Return the label set of a fitted model."""
     check_is_fitted(model)
+    if is_regressor(model):
+        raise TypeError(f"{type(model).__name__} predicts numbers: pass a classifier.")
     if not hasattr(model, "classes_"):
         raise TypeError(f"{type(model).__name__} is no classifier: it has no classes_ to predict.")
     return check_labels("classes_", model.classes_)
@@ -306,13 +401,23 @@ def _check_size(budget: PrivacyBudget, n_records: int) -> None:
         )
 
 
-def _is_pure(names: Sequence[str], weights: Sequence[float], budget: PrivacyBudget) -> bool:
-    """Return whether the noise of all sums at once, with delta = 0, is the smaller."""
-    if not len(names) <= MOST_SUMS or {"cells", "table"} & set(names):
-        return False
-    pure = (box_std(len(names)) / budget.epsilon) ** 2 * sum(weight**2 for weight in weights)
+def _at_once(
+    names: Sequence[str], weights: Sequence[float], budget: PrivacyBudget
+) -> list[tuple[Sequence[str], float]]:
+    """Return which sums to release at once with which epsilon, if their noise is the smaller."""
+    last = [name for name in names if name in _LAST]
+    first, part = names[: len(names) - len(last)], _LAST_FRACTION if last else 0.0
+    rounds = [(first, (1 - part) * budget.epsilon), (last, part * budget.epsilon)]
+    rounds = rounds[: 1 + bool(last)]
+    if max(len(some) for some, _ in rounds) > MOST_SUMS or {"cells", "table"} & set(names):
+        return []
+    pure = sum(
+        (box_std(len(some)) / epsilon * STATISTICS[name][1]) ** 2
+        for some, epsilon in rounds
+        for name in some
+    )
     # The least of a weighted sum of variances.
-    return pure < (sum(weights) / budget.mu) ** 2
+    return rounds if pure < (sum(weights) / budget.mu) ** 2 else []
 
 
 def _scored_records(
@@ -353,6 +458,56 @@ def _scored_records(
     )
 
 
+def deviances_of(model: Any, target_bounds: Any) -> dict[str, Deviance]:
+    """Return the deviances of the scores of a fitted regressor, by public or released numbers."""
+    check_is_fitted(model)
+    last = model
+    while isinstance(last, (Pipeline, FrozenEstimator)) or hasattr(last, "best_estimator_"):
+        inner = last[-1] if isinstance(last, Pipeline) else getattr(last, "estimator", None)
+        last = getattr(last, "best_estimator_", inner)
+    power = isinstance(last, (DPPoissonRegressor, PoissonRegressor))
+    power += 2 * isinstance(last, (DPGammaRegressor, GammaRegressor))
+    bounds = getattr(last, "target_range_", None) if target_bounds is None else target_bounds
+    if bounds is None:
+        raise ValueError(
+            f"Errors must be bounded, and {type(last).__name__} has no target_range_: give the "
+            "public range of y as target_bounds=(low, high)."
+        )
+    low, high = checked_bounds(bounds, power > 0)
+    found = {"r2": Deviance(low, high, (low + high) / 2)}
+    if not power:
+        return found | {"d2": found["r2"]}
+    target = getattr(getattr(last, "trace_", None), "target", None)
+    centre = float(np.exp(last.intercept_)) if target is None else target.middle
+    return found | {"d2": Deviance(low, high, min(max(centre, high * 2.0**-20), high), power)}
+
+
+def records_of_numbers(
+    model: Any, X: Any, y: Any, deviances: Mapping[str, Deviance]
+) -> ScoredRecords:
+    """Return the errors of a regressor for each record that counts, in public units."""
+    _check_table(X)
+    of = deviances["d2"]
+    limits: dict[str, float] = ({}, {"at_least": 0}, {"above": 0})[of.power]
+    y, predicted = check_numbers("y", y, **limits), column_or_1d(model.predict(X))
+    check_consistent_length(y, predicted)
+    counts = counted_rows(model, X, len(y))
+    y, predicted = y[counts], predicted[counts].astype(np.float64)
+    inside = np.clip(y, of.low, of.high)
+    squared = deviances["r2"](y, predicted)
+    numbers = {
+        "squared": squared,
+        "fourth": squared**2,
+        "absolute": np.sqrt(squared),
+        "target": (inside - of.low) / (of.high - of.low),
+        "variation": deviances["r2"](inside, deviances["r2"].centre),
+        "deviance": of(y, predicted),
+        "null": of(inside, of.centre),
+    }
+    none = np.zeros(len(y), dtype=int)
+    return ScoredRecords(len(counts), 0, none, none, numbers=numbers, deviances=deviances)
+
+
 def _check_table(X: Any) -> None:
     """Refuse rows that no model may be given."""
     check_unmasked("X", X)
@@ -373,7 +528,8 @@ def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
 def counted_rows(model: Any, X: Any, n_rows: int) -> np.ndarray:
     """Return which rows (n,) are no null records to a model, or to the last step of a pipeline."""
     inner = getattr(model, "best_estimator_", getattr(model, "estimator", None))
-    if hasattr(inner, "classes_"):
+    fitted = hasattr(model, "best_estimator_") or isinstance(model, FrozenEstimator)
+    if fitted or hasattr(inner, "classes_"):
         return counted_rows(inner, X, n_rows)
     if isinstance(model, Pipeline) and len(model) > 1:
         return counted_rows(model[-1], model[:-1].transform(X), n_rows)
@@ -411,7 +567,7 @@ def ranking_score(model: Any, X: Any, positive: int = 1) -> np.ndarray:
 class Released:
     """The releases of a vault for scores, in which the positive class is the second: public."""
 
-    classes: np.ndarray
+    classes: np.ndarray | None
     n_records: int
     is_exact: bool
     loss_bound: float
@@ -421,11 +577,13 @@ class Released:
     quantile: float  # times this the noise exceeds std in one of twenty cases
     on_scale: Callable[[Any], Any]  # an edge of bins as a probability, if there are any
     ledger: PrivacyLedger
+    deviances: Mapping[str, Deviance] | None = None
 
     @cached_property
     def pos_label(self) -> Any:
         """The positive one of two classes, or None."""
-        return None if len(self.classes) > 2 else self.classes[self.positive]
+        two = self.classes is not None and len(self.classes) == 2
+        return self.classes[self.positive] if two else None
 
     @cached_property
     def table(self) -> "NoisyTable":

@@ -1,15 +1,16 @@
-"""Scores of a fitted classifier on private records, with noise that is charged and stated."""
+"""Scores of a fitted model on private records, with noise that is charged and stated."""
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 
 from dpglm.checks import check_choice, check_number
 from dpglm.exceptions import PrivacyWarning, UtilityWarning, advising, require
@@ -20,8 +21,10 @@ from dpglm.workflow.releases import (
     EDGES,
     MIDDLES,
     VISIBLE,
+    Deviance,
     Released,
     Z,
+    deviances_of,
     fitted_classes,
     released_statistics,
 )
@@ -31,7 +34,8 @@ _WHOSE = (
     "On records that no fit saw: the total is the larger of the two, if you assert that they are "
     "disjoint and that no record decided where another went; else the costs add up."
 )
-_SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss")
+_ERRORS = ("mse", "mae")
+_SINGLE = ("accuracy", "balanced_accuracy", "auc", "log_loss", "r2", "d2", *_ERRORS)
 
 
 @dataclass(frozen=True)
@@ -120,14 +124,15 @@ class PrivateCalibrationCurve:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrivateScores(Printed):
-    """Scores of a fitted classifier that may be published; made by `private_scores`.
+    """Scores of a fitted model that may be published; made by `private_scores`.
 
-    Scores that were not asked for are None. Rows of ``confusion_matrix`` are labels, by
-    ``classes``; ROC curve and threshold are of ``pos_label``. At ``threshold`` the sum of both
-    rates of error is least. ``privacy_`` is the cost of all scores together.
+    Scores that were not asked for are None, and so are ``classes`` of a regressor. Rows of
+    ``confusion_matrix`` are labels, by ``classes``; ROC curve and threshold are of ``pos_label``.
+    At ``threshold`` the sum of both rates of error is least. ``privacy_`` is the cost of all scores
+    together.
     """
 
-    classes: np.ndarray
+    classes: np.ndarray | None
     n_records: int
     privacy_: PrivacyLedger
     pos_label: Any = None
@@ -136,6 +141,10 @@ class PrivateScores(Printed):
     confusion_matrix: PrivateScore | None = None
     auc: PrivateScore | None = None
     log_loss: PrivateScore | None = None
+    r2: PrivateScore | None = None
+    d2: PrivateScore | None = None
+    mse: PrivateScore | None = None
+    mae: PrivateScore | None = None
     roc_curve: PrivateRocCurve | None = None
     calibration_curve: PrivateCalibrationCurve | None = None
     threshold: float | None = None
@@ -151,7 +160,9 @@ class PrivateScores(Printed):
         rows = [("95 % intervals", "value", "population", "these records")]
         for name, score in self._single():
             ends = (score.interval, score.noise_interval)
-            rows.append((name, f"{score.value:.4f}", *(f"{a:.4f} to {b:.4f}" for a, b in ends)))
+            form = ".6g" if name in _ERRORS else ".4f"
+            spelled = (f"{a:{form}} to {b:{form}}" for a, b in ends)
+            rows.append((name, f"{score.value:{form}}", *spelled))
         yield "", *([rows] if rows[1:] else []), *([facts] if facts else [])
         if (matrix := self.confusion_matrix) is not None:
             names = [str(label) for label in self.classes]
@@ -198,27 +209,33 @@ def private_scores(
     scores: Iterable[str] | None = None,
     loss_bound: float = 4.0,
     pos_label: Any = None,
+    target_bounds: tuple[float, float] | None = None,
 ) -> PrivateScores:
-    """Return scores of a fitted classifier on private records, with noise, for publication.
+    """Return scores of a fitted model on private records, with noise, for publication.
 
     Parameters
     ----------
-    model : classifier
+    model : classifier or regressor
         Fitted, of scikit-learn's interface, and taken as public: its own cost was charged.
     X : array-like of shape (n_samples, n_features)
         Records that no fit saw. A prediction that is no class is a wrong one.
     y : array-like of shape (n_samples,)
-        Labels, among ``model.classes_``, which are in ascending order.
+        Labels, among ``model.classes_``, which are in ascending order, or numbers.
     epsilon, delta, neighboring_relation, n_samples_estimate
         As in `DPLogisticRegression`, for all scores together.
     scores : iterable of str, default=None
         Any of ``"accuracy"``, ``"balanced_accuracy"``, ``"confusion_matrix"``, ``"log_loss"``, and
         for two classes ``"auc"``, ``"roc_curve"``, ``"calibration_curve"`` and ``"threshold"``.
-        None takes all that the model allows. Fewer are more precise.
+        For a regressor any of ``"r2"``, ``"d2"``, ``"mse"`` and ``"mae"``; the second is by the
+        deviance of a Poisson or gamma model, and else the first. None takes all that the model
+        allows. Fewer are more precise.
     loss_bound : float, default=4.0
         A record's loss counts up to this, in nats; the noise is proportional to it.
     pos_label : label, default=None
         The positive one of two classes; by default the schema's last label, or ``classes_[1]``.
+    target_bounds : tuple of float, default=None
+        Public range (low, high) of y for a regressor, by default its ``target_range_``. An error
+        counts up to half the range, to which the noise is proportional.
 
     Returns
     -------
@@ -260,17 +277,25 @@ def private_scores(
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_samples_estimate)
     loss_bound = check_number("loss_bound", loss_bound, above=1e-6, at_most=1e6)
-    several = len(fitted_classes(model)) > 2
-    known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
+    deviances = None
+    if is_regressor(model):
+        deviances = deviances_of(model, target_bounds)
+        known = {name: of[deviances["d2"].power > 0] for name, (_, *of) in _OF_NUMBERS.items()}
+    elif target_bounds is not None:
+        raise ValueError(f"target_bounds={target_bounds!r} is for regressors; leave it out.")
+    else:
+        several = len(fitted_classes(model)) > 2
+        known = {name: of[several] for name, (_, *of) in _SCORES.items() if len(of) > several}
     if n_samples_estimate is not None:
         # With a private number of records, a record moves the pairs by an unbounded amount.
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
     needed = {statistic for name in chosen for statistic in known[name]}
-    statistics = released_statistics(model, X, y, budget, needed, loss_bound, pos_label)
+    of = (loss_bound, pos_label, deviances)
+    statistics = released_statistics(model, X, y, budget, needed, *of)
     # A score below the noise level becomes NaN, without a warning.
     with statistics as released, np.errstate(all="ignore"):
-        found = {name: _SCORES[name][0](released) for name in chosen}
+        found = {name: (_SCORES | _OF_NUMBERS)[name][0](released) for name in chosen}
         _warn_of_noise(found)
         return PrivateScores(
             classes=released.classes,
@@ -289,7 +314,8 @@ def _warn_of_noise(found: dict[str, Any]) -> None:
             low, high = score.noise_interval
             is_hidden = ((high - low).max(axis=1) / 2 > score.value.sum(axis=1)).any()
         else:
-            is_hidden = name in _SINGLE and not np.ptp(score.noise_interval) < 0.5
+            most = max(score.value, 0.0) if name in _ERRORS else 0.5
+            is_hidden = name in _SINGLE and not np.ptp(score.noise_interval) < most
         hidden += [name] * bool(is_hidden)
     if hidden:
         warnings.warn(
@@ -302,7 +328,7 @@ def _warn_of_noise(found: dict[str, Any]) -> None:
 
 def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> list[str]:
     """Return the scores that are asked for, or all that the model allows."""
-    has_probabilities = hasattr(model, "predict_proba")
+    has_probabilities = hasattr(model, "predict_proba") or is_regressor(model)
     allowed = [n for n in known if has_probabilities or n not in _NEED_PROBABILITIES]
     if scores is None:
         return allowed
@@ -369,19 +395,50 @@ def _auc(released: Released) -> PrivateScore:
     return _with_errors(auc, noise, sampling, released.quantile)
 
 
-def _log_loss(released: Released) -> PrivateScore:
-    bound, n, noise_n = released.loss_bound, float(released.n_records), 0.0
+def _means(released: Released, *names: str) -> tuple[np.ndarray, float, Callable[[Any], float]]:
+    """Return centred means, NaN below the noise level, of how many, and the noise of their sums."""
+    n, noise_n = float(released.n_records), 0.0
     if not released.is_exact:
         n, noise_n = released.values["records"], released.std["records"]
-        if not n > max(VISIBLE * noise_n, 1.0):
-            return _with_errors(math.nan, math.nan, math.nan, released.quantile, 0.0, bound)
-    centred = min(max(released.values["loss"] / n, -bound / 2), bound / 2)
-    square = released.values["spread"] / n + bound**2 / 8
+        n = n if n > max(VISIBLE * noise_n, 1.0) else math.nan
+    means, std = (
+        np.array([of[name] for name in names]) / n for of in (released.values, released.std)
+    )
+    return means, n, lambda weights: math.hypot(*(weights * std), weights @ means * noise_n / n)
+
+
+def _log_loss(released: Released) -> PrivateScore:
+    bound, (means, n, noise) = released.loss_bound, _means(released, "loss", "spread")
+    centred = np.clip(means[0], -bound / 2, bound / 2)
+    square = means[1] + bound**2 / 8
     # Largest variance of numbers between -bound / 2 and bound / 2 with this mean.
-    variance = min(max(square - centred**2, 0.0), bound**2 / 4 - centred**2)
-    noise = math.hypot(released.std["loss"], centred * noise_n) / n
-    sampling = math.sqrt(variance / n)
-    return _with_errors(bound / 2 + centred, noise, sampling, released.quantile, 0.0, bound)
+    variance = np.clip(square - centred**2, 0.0, bound**2 / 4 - centred**2)
+    errors = noise(np.array([1.0, 0.0])), np.sqrt(variance / n)
+    return _with_errors(bound / 2 + centred, *errors, released.quantile, 0.0, bound)
+
+
+def _error(released: Released, name: str, square: str) -> PrivateScore:
+    """Return a mean of errors or their squares, by their sum and that of their squares."""
+    means, n, noise = _means(released, name, square)
+    unit = released.deviances["r2"].largest ** (1.0 if name == "squared" else 0.5)
+    mean, second = np.clip(means + 0.5, 0.0, 1.0)
+    # A square that the noise may hide counts as the noise.
+    variance = max(min(second - mean**2, mean - mean**2), noise(np.array([0.0, 1.0])))
+    errors = unit * noise(np.array([1.0, 0.0])), unit * np.sqrt(variance / n)
+    return _with_errors(unit * mean, *errors, released.quantile, 0.0, unit)
+
+
+def _explained(released: Released, name: str) -> PrivateScore:
+    """Return the explained part of a deviance, with errors by the delta method."""
+    of = released.deviances[name]
+    (*_, square), n, noise = _means(released, *of.sums)
+    left, total, slope, _ = of.ratio(released.values, n)
+    # Noise of a quarter of the denominator is too much for a ratio.
+    if not total > 4 * noise(np.array([0.0, 1.0, -slope, 0.0])):
+        left = total = math.nan
+    errors = noise(np.array([1.0, -left, left * slope, 0.0])) / total
+    sampling = np.sqrt(max(square + 0.5, noise(np.array([0.0, 0.0, 0.0, 1.0]))) / n) / total
+    return _with_errors(1 - left, errors, sampling, released.quantile, -math.inf, 1.0)
 
 
 def _roc_curve(released: Released) -> PrivateRocCurve:
@@ -426,7 +483,7 @@ class PrivateScorer:
             raise
         self.ledgers.append(scores.privacy_)
         value = getattr(scores, self.score).value
-        return -value if self.score == "log_loss" else value
+        return -value if self.score in ("log_loss", *_ERRORS) else value
 
     @property
     def privacy_(self) -> PrivacyLedger | None:
@@ -446,13 +503,13 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
 
     Parameters
     ----------
-    score : {"accuracy", "balanced_accuracy", "auc", "log_loss"}
-        The log loss is negated: larger is better.
+    score : {"accuracy", "balanced_accuracy", "auc", "log_loss", "r2", "d2", "mse", "mae"}
+        Losses and errors are negated: larger is better.
     epsilon : float
         For each call, above 0.
     **settings
-        ``delta``, ``neighboring_relation``, ``n_samples_estimate``, ``loss_bound`` and
-        ``pos_label`` of `private_scores`.
+        ``delta``, ``neighboring_relation``, ``n_samples_estimate``, ``loss_bound``,
+        ``pos_label`` and ``target_bounds`` of `private_scores`.
 
     Returns
     -------
@@ -496,4 +553,12 @@ _SCORES: dict[str, tuple] = {
     "roc_curve": (_roc_curve, ("table",)),
     "calibration_curve": (_calibration_curve, ("table",)),
     "threshold": (_threshold, ("table",)),
+}
+# The same of a linear model, and of one with a log link.
+_R2, _D2 = Deviance(-1, 1, 0).sums, Deviance(0, 2, 1, 1).sums
+_OF_NUMBERS: dict[str, tuple] = {
+    "r2": (partial(_explained, name="r2"), _R2, _R2),
+    "d2": (partial(_explained, name="d2"), _R2, _D2),
+    "mse": (partial(_error, name="squared", square="fourth"), *[("squared", "fourth")] * 2),
+    "mae": (partial(_error, name="absolute", square="squared"), *[("absolute", "squared")] * 2),
 }
