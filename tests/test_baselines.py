@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.dummy import DummyClassifier
 from sklearn.utils.estimator_checks import check_class_weight_classifiers
 from tapes import record, replay
@@ -28,11 +27,8 @@ STEEP = {"loss": "smoothed_hinge", "half_width": 1e-4, "alpha": 1e-3}
 BAD = {
     ObjectivePerturbation: [
         ({"alpha": 0}, "alpha=0 must be 'auto'"),
-        ({"alpha": "none"}, "alpha='none' must be 'auto'"),
-        ({"alpha": -1.0}, r"alpha=-1\.0 must"),
         ({"alpha": 1e-9}, "alpha=1e-09 is too small for epsilon=1"),
         ({"max_row_norm": 1.0}, r"max_row_norm=1\.0 must be a number above 1"),
-        ({"max_row_norm": math.nan}, "max_row_norm=nan"),
         ({"loss": "hinge"}, "loss='hinge' is unknown"),
         ({"half_width": 0.0, "loss": "smoothed_hinge"}, "half_width"),
         ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon and delta are too small"),
@@ -129,14 +125,6 @@ def test_more_budget_teaches_more(model, epsilons):
     assert losses[0] > losses[1] > losses[2]
 
 
-def test_why_a_few_hundred_records_teach_advanced_composition_nothing():
-    """On 300 records (the tag's) the noise on each mean gradient is as long as all may be."""
-    plan = SGDAdvancedComposition(fit_intercept=False).plan(300, 2)
-    noise = plan.metadata.noise_std[0] * math.sqrt(2) / plan.metadata.expected_batch_size
-    assert plan.n_iter == 1 and noise > 0.5 * plan.clip[0]
-    assert SGDAdvancedComposition().__sklearn_tags__().classifier_tags.poor_score
-
-
 LOUD = [
     *(Perturbation(epsilon=math.inf) for Perturbation in PERTURBATIONS),
     PrivGene(epsilon=10_000.0, feature_bound=50.0),
@@ -198,11 +186,3 @@ def test_a_count_that_noise_makes_negative_still_gives_probabilities():
         model = MajorityClassifier(epsilon=0.01, delta=1e-3, classes=[0, 1, 2]).fit(X, [0] * 5)
         assert np.isfinite(model.intercept_).all()
         assert model.predict_proba(X[:1]).sum() == pytest.approx(1.0)
-
-
-def test_entries_stored_twice_whose_sum_overflows_stop_no_fit():
-    """Their row counts as null; the error would tell of it after the fit was paid for."""
-    entries, ends = [1e308, 1e308, *np.ones(39)], [0, *range(2, 42)]
-    X = sparse.csr_array((entries, np.zeros(41, int), ends))
-    model = OutputPerturbation(classes=[0, 1])
-    assert np.isfinite(model.fit(X, np.arange(40) % 2).coef_).all()

@@ -38,10 +38,8 @@ def test_only_add_or_remove_one_hides_the_number_of_records():
     ("arguments", "message"),
     [
         ({"epsilon": 0.0}, r"epsilon=0\.0 must be a number above 0"),
-        ({"epsilon": math.nan}, r"epsilon=nan"),
         ({"epsilon": "1"}, r"epsilon='1'"),
         ({"delta": 0.0}, r"delta=0\.0 must be a number above 0 and below 1"),
-        ({"delta": 1.0}, r"delta=1\.0"),
         ({"neighboring_relation": "swap"}, r"neighboring_relation='swap' is unknown; choose"),
         (
             {"neighboring_relation": "add_or_remove_one"},
@@ -50,10 +48,6 @@ def test_only_add_or_remove_one_hides_the_number_of_records():
         (
             {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 0},
             r"n_samples_estimate=0 must be a whole",
-        ),
-        (
-            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 1.5},
-            r"n_samples_estimate=1\.5 must be",
         ),
         (
             {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": True},

@@ -69,12 +69,6 @@ def test_what_was_calibrated_is_not_calibrated_again(monkeypatch):
         calibrated_multipliers(np.array([2.0, 1.0, 1.0]), 0.21, 1.1, 1e-6)
 
 
-def test_a_rate_of_nearly_one_costs_what_the_full_batch_costs():
-    nearly = calibrated_multipliers(np.ones(50), 1 - 1e-9, 1.0, 1e-6)[0]
-    whole = DPLogisticRegression(max_iter=50, preconditioner=None, clip_schedule=1.0)
-    assert nearly == pytest.approx(whole.plan(100, 2).noise_multiplier[0], rel=1e-3)
-
-
 def test_what_is_released_first_is_paid_from_the_same_budget():
     first = GaussianEvent(8.0)
     alone = calibrated_multipliers(np.ones(100), 0.1, 1.0, 1e-6)
@@ -111,16 +105,6 @@ def test_the_order_of_events_changes_nothing():
     merged = [(SampledGaussianEvent(0.1, z), n) for z, n in ((3.0, 11), (4.0, 7))]
     epsilons = {composed_epsilon(events, 1e-6) for events in (runs, runs[::-1], merged)}
     assert len(epsilons) == 1
-
-
-def test_no_trade_off_is_claimed_for_samples():
-    ledger = ledger_of((SampledGaussianEvent(0.1, 3.0), 5))
-    with pytest.raises(ValueError, match="mu is undefined"):
-        ledger.mu()
-    with pytest.raises(ValueError, match="rho is undefined"):
-        ledger.rho()
-    assert "5 of them from random batches" in ledger.statement
-    assert PrivacyLedger.from_dict(ledger.to_dict()) == ledger
 
 
 @pytest.mark.parametrize("n_iter", [1_000, 10_000, 100_000])

@@ -168,21 +168,13 @@ def test_data_home_comes_before_the_environment(folder, tmp_path, monkeypatch):
     assert len(fetch_table("adult", tmp_path / "empty").data) == 3
 
 
-FILES = {
-    "adult": "adult.data and adult.test",
-    "bank": "bank-full.csv",
-    "kddcup99": "kddcup.data_10_percent.gz",
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_missing_files_name_the_folders_looked_in(name, tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=f"{FILES[name]} not found in any folder"):
-        fetch_table(name, download_if_missing=False)
+def test_missing_files_name_the_folders_looked_in(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"bank-full\.csv not found in any folder"):
+        fetch_table("bank", download_if_missing=False)
     monkeypatch.setenv("DPGLM_DATA", str(tmp_path / "there"))
-    where = f"{FILES[name]} not found in .*data_home.*here.*DPGLM_DATA.*there"
+    where = r"adult.data and adult.test not found in .*data_home.*here.*DPGLM_DATA.*there"
     with pytest.raises(FileNotFoundError, match=where):
-        fetch_table(name, tmp_path / "here", download_if_missing=False)
+        fetch_table("adult", tmp_path / "here", download_if_missing=False)
 
 
 def test_a_failed_download_says_what_to_do(tmp_path, monkeypatch):

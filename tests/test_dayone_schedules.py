@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, ParameterGrid
-from sklearn.pipeline import make_pipeline
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdometer
 from dpglm.datasets import make_census
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.noise import seeded_noise
 from dpglm.schedules import NAMES
-from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
-from dpglm.workflow import PrivateSearchCV, private_scores
+from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
+from dpglm.workflow import private_scores
 
 ESTIMATORS = (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)
 X, Y = make_census(300, random_state=0)
@@ -62,22 +61,6 @@ def test_steps_by_name_converge_without_noise(name):
     for Model in (DPLogisticRegression, DPLinearSVM):
         exact = Model(epsilon=np.inf, classes=[0, 1], step_schedule=name).fit(*data)
         assert exact.score(*data) > 0.83
-
-
-def test_names_work_in_mini_batches_pipelines_and_both_searches():
-    raw, y = make_census(200, random_state=0, as_frame=True)
-    table = load_schema("census").additive(1)
-    grid = [{"noise_schedule": "dynamic"}, {"noise_schedule": "inverse_time"}]
-    grid += [{"step_schedule": name} for name in ("inverse_time", "convex", "smooth")]
-    model = make_pipeline(table.transformer(), short(DPLogisticRegression))
-    own = [{f"dplogisticregression__{n}": [v] for n, v in one.items()} for one in grid]
-    found = GridSearchCV(model, own, cv=2, error_score="raise", refit=False).fit(raw, y)
-    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
-    lists = [{name: [value] for name, value in setting.items()} for setting in grid]
-    search = PrivateSearchCV(short(DPLogisticRegression), lists)
-    assert search.fit(X, Y).best_params_ in grid
-    batches = {"sampling_rate": 0.5, "preconditioner": None}
-    assert short(DPLogisticRegression, **batches, **grid[-1]).fit(X, Y).n_iter_ == 3
 
 
 @pytest.mark.parametrize("Model", ESTIMATORS)

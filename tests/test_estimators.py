@@ -16,7 +16,7 @@ from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy import vault as vaults
-from dpglm.schedules import HeavyBall, Schedule
+from dpglm.schedules import HeavyBall
 from dpglm.schema import PublicBoundsScaler
 from dpglm.sources.arrays import ArraySource
 
@@ -184,25 +184,11 @@ def test_a_delta_above_one_over_n_warns():
         DPLogisticRegression(delta=0.5, max_iter=2).fit(X, y)
 
 
-class TooShort(Schedule):
-    def values(self, n_iter, metadata):
-        return np.ones(n_iter - 1)
-
-
 BAD_PARAMETERS = [
-    ({"epsilon": 0}, "epsilon=0 must"),
     ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon=1e-09 .* too small for the schedule"),
-    ({"delta": 0}, "delta=0 must"),
     ({"neighboring_relation": "add_or_remove_one"}, "n_samples_estimate=None"),
-    ({"clip_schedule": math.inf}, "clip_schedule"),
-    ({"clip_schedule": "cosine"}, "clip_schedule='cosine'"),
-    ({"noise_schedule": TooShort()}, "noise_schedule"),
-    ({"step_schedule": math.nan}, "step_schedule"),
-    ({"momentum": "nag"}, "momentum='nag'"),
     ({"averaging": "mean"}, "averaging='mean'"),
-    ({"alpha": -0.1}, r"alpha=-0\.1 must"),
     ({"alpha": 1e50}, r"alpha=1e\+50 must be a number of at least 0 and at most 1e\+12"),
-    ({"max_iter": 0}, "max_iter=0 must"),
     ({"classes": [0, 1, 1]}, r"classes=\[0, 1, 1\] must list"),
     ({"classes": [0, 2]}, r"label .*1.*, which is not in classes=\[0, 2\]"),
     ({"classes": "01"}, "classes has shape"),
@@ -313,13 +299,6 @@ def test_a_trace_counts_iterations_where_there_is_one_release_and_where_there_ar
         adaptive.record(iteration=iteration, step=step)
     assert (adaptive.n_iter, adaptive.accepted_steps) == (3, [0.5])
     assert adaptive.to_frame()["step"].isna().tolist() == [True, False, True, False]
-
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_the_intercept_can_be_left_out(Estimator, census):
-    model = Estimator(fit_intercept=False, max_iter=3).fit(*census)
-    assert model.intercept_.tolist() == [0.0]
-    assert model.coef_.shape == (1, census[0].shape[1])
 
 
 @pytest.mark.parametrize(

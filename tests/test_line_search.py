@@ -48,21 +48,6 @@ def test_changes_of_capped_losses_are_integrals_of_the_clipped_gradient(loss, in
         assert_allclose(got[1:], integral, rtol=1e-5, atol=1e-5 * 200 * clip)
 
 
-@pytest.mark.parametrize("scale", [1.0, 30.0])
-@pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
-def test_a_sum_does_not_depend_on_the_other_steps(loss, n_outputs, scale):
-    X, target, coef, direction = problem(700, 4, n_outputs, 11, scale=scale)
-    objective = Objective(X, target, loss, n_outputs=n_outputs)
-    steps = np.linspace(0.0, 3.0, 76)
-    for bounds in [*line_bounds(n_outputs), {"loss_clip": 200.0}]:
-        every = objective.line_losses(coef, direction, steps, **bounds)
-        for spacing in (3, 25, 75):
-            some = objective.line_losses(coef, direction, steps[::spacing], **bounds)
-            assert_allclose(every[::spacing], some, rtol=1e-12, atol=1e-9)
-        alone = objective.line_losses(coef, direction, steps[:1], **bounds)
-        assert_allclose(alone, every[:1], rtol=1e-13)
-
-
 @st.composite
 def lines(draw):
     n, d = draw(st.integers(1, 12)), draw(st.integers(1, 8))

@@ -93,13 +93,6 @@ def test_sums_of_gradients_are_those_of_weighted_rows_clipped_person_by_person(
                 )
 
 
-def test_without_kernels_the_sums_are_the_same(monkeypatch):
-    objective, _, coef, _ = objective_of(CASES[0])
-    compiled = objective.gradient_sum(coef, 0.5)
-    monkeypatch.setenv("DPGLM_KERNELS", "numpy")
-    assert_allclose(objective.gradient_sum(coef, 0.5), compiled, rtol=1e-10)
-
-
 def test_second_moments_are_of_weighted_rows_and_a_person_counts_as_one_row():
     objective = objective_of(CASES[0])[0]
     rows = np.sqrt(WEIGHTS)[:, None] * augmented(X)

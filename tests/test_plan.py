@@ -267,17 +267,6 @@ def test_milestones_lead_to_the_whole_cost():
     assert [row.iteration for row in plan_of(n_iter=2).milestones(5)] == [1, 2]
 
 
-@pytest.mark.slow
-def test_a_run_as_long_as_the_budget_is_refused_where_delta_covers_every_batch():
-    pytest.importorskip("dp_accounting")
-    model = DPLogisticRegression(
-        delta=1e-3, sampling_rate=1e-4, noise_multiplier=0.05, max_iter="budget",
-        preconditioner=None,
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="that a record is ever in a batch"):
-        model.plan(1000, 5)
-
-
 @pytest.mark.parametrize("preconditioner", [None, "full"])
 def test_the_cost_so_far_is_that_of_a_ledger_that_ends_there(preconditioner):
     model = DPLogisticRegression(

@@ -1,20 +1,18 @@
 """Estimators with a preconditioner: what they reach, and that they stay good citizens."""
 
 import math
-import pickle
 import re
 import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.stats import norm, poisson
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV
 
 from dpglm import (
     DiagonalPreconditioner,
@@ -144,25 +142,6 @@ def test_an_unknown_preconditioner_is_refused_with_the_choices(bad, error):
     for Estimator in (DPLogisticRegression, DPAGDClassifier):
         with pytest.raises(error, match=r"preconditioner=.*Give None, 'auto', 'diagonal', 'full'"):
             Estimator(preconditioner=bad).plan(100, 5)
-
-
-@pytest.mark.parametrize(
-    "model", [DPLogisticRegression(max_iter=5), DPAGDClassifier()], ids=lambda m: type(m).__name__
-)
-def test_preconditioners_are_searched_pickled_and_shown(model):
-    X, y = make_census(600, random_state=0)
-    model = (
-        clone(model).set_params(preconditioner=FullPreconditioner(budget_fraction=0.123)).fit(X, y)
-    )
-    assert "0.123" in model._repr_html_()
-    copy = pickle.loads(pickle.dumps(model))
-    assert_array_equal(copy.trace_.whitening.basis, model.trace_.whitening.basis)
-    grid = [
-        {"preconditioner__budget_fraction": [0.1, 0.3], "preconditioner__damping": [0.5]},
-        {"preconditioner": [None, "diagonal", DiagonalPreconditioner(row_clipping_norm=2.0)]},
-    ]
-    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(X, y)
-    assert len(search.cv_results_["params"]) == 5 and model.preconditioner.budget_fraction == 0.123
 
 
 def people(n):

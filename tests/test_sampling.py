@@ -147,15 +147,6 @@ def test_of_no_rows_none_is_sampled():
     assert len(poisson_sample(0, 0.5, entropy_source(0))) == 0
 
 
-def test_the_sample_comes_from_the_entropy_of_the_fit():
-    seeded = [poisson_sample(1000, 0.1, entropy_source(3)) for _ in range(2)]
-    assert np.array_equal(*seeded)
-    fresh = [poisson_sample(1000, 0.1, entropy_source()) for _ in range(2)]
-    assert not np.array_equal(*fresh)
-    rows = fresh[0]
-    assert (np.diff(rows) > 0).all()
-
-
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_a_sum_over_some_rows_is_that_of_a_data_set_of_those_rows(make, n_outputs):

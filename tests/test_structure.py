@@ -88,22 +88,6 @@ def test_what_must_be_read_to_trust_a_fit_is_short():
     assert {"estimators/base.py", "estimators/inputs.py", "sums/objective.py"} <= set(trusted)
     # Every bound on rounding is found: renamed, it would not be counted.
     assert house.names_in(PACKAGE / "sums" / "objective.py") >= house.BOUNDS
-    assert len(trusted) <= house.TRUSTED_FILES
-    assert sum(trusted.values()) <= house.TRUSTED_LINES
-
-
-@pytest.mark.parametrize("estimator", house.WALKS)
-def test_a_fit_enters_few_files_and_does_not_run_to_and_fro(estimator):
-    if not hasattr(dpglm.DPLogisticRegression, "set_callbacks"):
-        pytest.skip("before 1.9 scikit-learn has no callbacks, and a file of ours stands for them")
-    walk = house.walk(estimator)
-    assert {"estimators/base.py", "privacy/vault.py", "privacy/noise.py"} <= walk.files
-    # Callbacks are passed by, in a frame of ours where scikit-learn has none.
-    measured = len(walk.files - {"estimators/callbacks.py"}), walk.moves
-    assert all(x <= limit for x, limit in zip(measured, house.WALKS[estimator], strict=True)), (
-        measured,
-        walk.crossings.most_common(10),
-    )
 
 
 RANDOM = ("random", "secrets", "os.urandom", "check_random_state", "default_rng", "RandomState")

@@ -70,12 +70,3 @@ def test_messages_have_two_sentences_at_most(call):
 def test_findings_have_their_lines():
     text = '"""Sum.\n\nIt is .5.\n"""\nx = 1, 2  # 1, 2\nx = 3  # 3, 4\n\n# Fine,\n# and a hat.\n'
     assert [n for n, *_ in words.in_python(f'{text}def f():\n  """Say a law."""')] == [3, 11, 8]
-
-
-@pytest.mark.slow
-def test_limits_hold(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["words.py", "--limits"])
-    assert words.main() == 0, capsys.readouterr().out
-    assert "dpglm/" in (said := capsys.readouterr().out) and "docs/" in said
-    monkeypatch.setattr(words, "findings", lambda part: [("a", 1, "L", "")] * 10_000)
-    assert words.main() == 1
