@@ -123,7 +123,7 @@ MALFORMED = [
 def test_a_target_may_be_a_number_whose_bounds_a_regressor_takes(of):
     schema = Schema("pay", [NumericColumn("age", 0, 9)], Target("wage", **of))
     assert schema == Schema.from_json(schema.to_json()) == Schema.from_yaml(schema.to_yaml())
-    assert re.search(r"wage +target  (lower 0; upper 9|kind number)$", str(schema))
+    assert re.search(r"wage +target  (lower 0; upper 9|kind number)\n", str(schema))
     assert schema.target == Target("wage", **{**of, "kind": "number"})
     assert schema.target.bounds == ((0.0, 9.0) if "lower" in of else None)
     with pytest.raises(ValueError, match="no classes: its target 'wage' is a number, for regress"):
