@@ -68,9 +68,13 @@ def fit_csv(
     The parameters are those of the estimator; labels, or the bounds of a number, are those of the
     schema. The column `groups` names the privacy unit of each row, and is no feature.
     """
+    columns = schema.columns
+    columns = tuple(c for c in columns if c.name != as_listed(groups, schema.feature_names))
+    # The document says how each column is encoded, whatever a later release would choose.
+    schema = replace(schema, columns=columns).additive()
     fits_number, has_labels = method in REGRESSORS, schema.target.labels is not None
+    kinds = "labels", "a number"
     if fits_number == has_labels:
-        kinds = "labels", "a number"
         others = ", ".join(name for name in PLANNED if (name in REGRESSORS) != fits_number)
         raise ValueError(
             f"{method} predicts {kinds[fits_number]}, and the target of schema {schema.name!r} is "
@@ -78,12 +82,6 @@ def fit_csv(
         )
     if fits_number and groups is not None:
         raise ValueError(f"groups={groups!r} is for classifiers: a regressor protects single rows.")
-    columns = schema.columns
-    columns = tuple(c for c in columns if c.name != as_listed(groups, schema.feature_names))
-    # The document says how each column is encoded, whatever a later release would choose.
-    schema = replace(schema, columns=columns).additive()
-    # A draft is refused before any row is read.
-    schema.check_filled_in()
     target = {"target_bounds": schema.target.bounds}
     if has_labels:
         target = {"classes": schema.classes.tolist()}
@@ -186,46 +184,39 @@ def register_onnx() -> None:
     """
     skl2onnx = require("skl2onnx", "onnx", "register_onnx")
     shapes = import_module("skl2onnx.common.shape_calculator")
-    options = {"zipmap": [True, False, "columns"], "nocl": [False]}
-    known = shapes.calculate_linear_classifier_output_shapes, _converted, options
+    of_number = shapes.calculate_linear_regressor_output_shapes, None
+    of_labels = (
+        shapes.calculate_linear_classifier_output_shapes,
+        {"zipmap": [True, False, "columns"], "nocl": [False]},
+    )
     for estimator in _ESTIMATORS:
-        if estimator in _REGRESSORS:
-            known = shapes.calculate_linear_regressor_output_shapes, _converted_number, None
-        shape, convert, options = known
+        shape, options = of_number if estimator in _REGRESSORS else of_labels
         name = f"dpglm{estimator.__name__}"
-        skl2onnx.update_registered_converter(estimator, name, shape, convert, options=options)
-
-
-def _converted_number(scope: Any, operator: Any, container: Any) -> None:
-    """Add the nodes of a regressor: scores, their exponential with a log link, within the range."""
-    ops = import_module("skl2onnx.algebra.onnx_ops")
-    types = import_module("skl2onnx.common.data_types")
-    model, (X,), (output,) = operator.raw_operator, operator.inputs, operator.outputs
-    version = {"op_version": container.target_opset}
-    number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
-    rows = ops.OnnxCast(X, to=code, **version)
-    product = ops.OnnxMatMul(rows, model.coef_[:, np.newaxis].astype(number), **version)
-    means = ops.OnnxAdd(product, np.array([model.intercept_], dtype=number), **version)
-    means = ops.OnnxExp(means, **version) if model._has_log_link else means
-    ends = [np.array(end, dtype=number) for end in model._limits]
-    ops.OnnxClip(means, *ends, output_names=[output], **version).add_to(scope, container)
+        skl2onnx.update_registered_converter(estimator, name, shape, _converted, options=options)
 
 
 def _converted(scope: Any, operator: Any, container: Any) -> None:
-    """Add the nodes of a linear model to a graph of ONNX: scores, the best of them, the chances."""
+    """Add the nodes of a linear model to a graph of ONNX: scores, then classes or a number."""
     ops = import_module("skl2onnx.algebra.onnx_ops")
     types = import_module("skl2onnx.common.data_types")
-    model, (X,) = operator.raw_operator.to_sklearn(), operator.inputs
+    own, (X,) = operator.raw_operator, operator.inputs
+    model, is_number = own.to_sklearn(), isinstance(own, _REGRESSORS)
     version = {"op_version": container.target_opset}
     number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
-    is_logistic, coef, intercept = hasattr(model, "predict_proba"), model.coef_, model.intercept_
-    if len(coef) == 1:
+    is_logistic = hasattr(model, "predict_proba")
+    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    if len(coef) == 1 and not is_number:
         # With two classes the first has the score 0, or the opposite one if scores are shown.
         opposite = 0.0 if is_logistic else -1.0
         coef, intercept = np.vstack([opposite * coef, coef]), [opposite * intercept[0], *intercept]
     rows = ops.OnnxCast(X, to=code, **version)
     product = ops.OnnxMatMul(rows, np.transpose(coef).astype(number), **version)
     scores = ops.OnnxAdd(product, np.array(intercept, dtype=number), **version)
+    if is_number:
+        means = ops.OnnxExp(scores, **version) if own._has_log_link else scores
+        ends = [np.array(end, dtype=number) for end in own._limits]
+        last = {"output_names": operator.outputs, **version}
+        return ops.OnnxClip(means, *ends, **last).add_to(scope, container)
     best = ops.OnnxArgMax(scores, axis=1, keepdims=0, **version)
     classes = model.classes_ if model.classes_.dtype.kind in "UO" else model.classes_.astype(int)
     label, chances = operator.outputs

@@ -37,12 +37,7 @@ class Shape(NamedTuple):
 
     n_samples: int
     n_features: int
-    n_classes: int | None = 2
-
-    @property
-    def known(self) -> tuple[int, ...]:
-        """The numbers that a plan needs, without classes if the target is a number."""
-        return self[:2] if self.n_classes is None else self
+    n_classes: int | None  # None of a number
 
 
 class Guess(NamedTuple):
@@ -56,7 +51,7 @@ class Guess(NamedTuple):
 
 def plan_report(estimator: BaseEstimator, shape: Shape, guess: Guess | None = None) -> str:
     """Return what an estimator would do with data of a public shape."""
-    plan = estimator.plan(*shape.known)
+    plan = estimator.plan(*filter(None, shape))
     head = (
         f"{type(estimator).__name__} on {shape.n_samples:,} records, {shape.n_features:,} features"
         + (f", {shape.n_classes} classes." if shape.n_classes else "."),
@@ -174,7 +169,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
         rows[0].append("iterations afforded" if adaptive else "iterations at this plan's noise")
     noise_here = plan.first_multiplier * plan.noise_per_multiplier
     for name, change in changes.items():
-        other = clone(estimator).set_params(**change).plan(*shape.known) if change else plan
+        other = clone(estimator).set_params(**change).plan(*filter(None, shape)) if change else plan
         multiplier = other.first_multiplier
         noise = multiplier * other.noise_per_multiplier
         row = [name, f"{multiplier:.4g}", of_clip(noise)]

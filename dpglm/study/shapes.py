@@ -145,13 +145,16 @@ def terms_of(
 ) -> tuple[str, float, list[Term]]:
     """Return the name of a score, its value where all columns add zero, and their terms."""
     model, schema = _parts(estimator, schema)
-    if fits_number := is_regressor(model):
-        if pos_label is not None:
-            raise ValueError(f"pos_label={pos_label!r} is for classes, and a number is predicted.")
-        place, log = 1, "logarithm of " * isinstance(model, _WITH_LOG_LINK)
-        score = f"{log}{schema.target.name}"
-    else:
+    if not is_regressor(model):
         place = positive_place(model.classes_, pos_label, schema)
+        is_odds = hasattr(model, "predict_proba") and len(model.classes_) == 2
+        kind = "log-odds" if is_odds else "score"
+        score = f"{kind} of {schema.target.name} = {model.classes_[place]}"
+    elif pos_label is None:
+        place = 1
+        score = "logarithm of " * isinstance(model, _WITH_LOG_LINK) + schema.target.name
+    else:
+        raise ValueError(f"pos_label={pos_label!r} is for classes, and a number is predicted.")
     *coef, intercept = _weights(model)[place]
     blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None)).values()
     noise = coefficient_noise(model)
@@ -160,10 +163,6 @@ def terms_of(
         for column, own in blocks
     ]
     intercept += sum(term.centre for term in terms)
-    if not fits_number:
-        is_odds = hasattr(model, "predict_proba") and len(model.classes_) == 2
-        kind = "log-odds" if is_odds else "score"
-        score = f"{kind} of {schema.target.name} = {model.classes_[place]}"
     return score, intercept, terms
 
 
