@@ -379,13 +379,14 @@ def debias_numbers(
         elif release.name == _DISPERSION:
             coef = np.mean(ends[-1 if exact else -_N_LATE :], axis=0)
             vault.ask_of_residuals(coef, True)
-            most = most if exact else most**2
+            # The histogram is of w r, and w r^2 is its square over w.
+            most = most if exact else most**2 / metadata.mean_weight
             squares = vault.target_sum(most, noise_multiplier)
             squares = max(squares, most * vault.log[-1].noise_scale)
             dispersion = squares / max(1, metadata.n_samples - d)
         else:
             gradient = vault.gradient_sum(coef, most * bound, noise_multiplier)
-            gradient += n * metadata.alpha * space.penalty_gradient(coef)
+            gradient = gradient + n * metadata.alpha * space.penalty_gradient(coef)
             noise_std = vault.log[-1].noise_scale / math.sqrt(1 if exact else _N_LATE)
             coef = coef - inverse @ gradient
             ends.append(coef)
