@@ -344,15 +344,16 @@ def debias_numbers(
     Notes
     -----
     Rows stay in the whitened space of the descent, with its weights ``a_i = min(1, (B /
-    ||x_i||)^2)``, which do not depend on the target: see `debias`. A histogram of the residuals r
-    shows where they end, at K, and gradients are clipped to K B: residuals that can be told from
-    noise are not clipped, so that skewed ones move nothing. The curvature H is the sum of ``a_i
-    w_i rho_i x_i x_i'``, with w the weight of a row and rho the expected second derivative in its
-    score: the mean for Poisson, else 1. Newton steps with one H forget the start, and the estimate
-    is the mean of the last m. With the dispersion phi, the sum of ``min(w r^2 / rho, K^2)`` over n
-    less the number of columns, and L the inverse of H plus penalty, its covariance is ``phi L H L +
-    (s^2 / m) L L``. The sum of ``a_i^2 w_i rho_i x_i x_i'``, below H, would do for the first part.
-    What hangs on eigenvalues below `_SEEN` edges of the noise is suppressed.
+    ||x_i||)^2)``, which do not depend on the target: see `debias`. A histogram of residuals r times
+    weights w shows where they end, at K, and gradients are clipped to K B. Residuals that can be
+    told from noise are not clipped, so that skewed ones move nothing. The curvature H is the sum of
+    ``a_i w_i rho_i x_i x_i'``. Here rho is the expected second derivative: the mean for Poisson,
+    else 1. Newton steps with one H forget the start, and the estimate is the mean of the last m.
+
+    The dispersion phi is the sum of ``min(w r^2 / rho, K^2)`` over its degrees of freedom, with K^2
+    over the mean weight. For L, the inverse of H plus penalty, the covariance is ``phi L H L + (s^2
+    / m) L L``. Its first part is an upper bound, as ``a_i^2 <= a_i``. Results that depend on
+    eigenvalues below `_SEEN` edges of the noise are suppressed.
     """
     metadata, d, exact = plan.metadata, space.n_columns, plan.budget.mu == math.inf
     n = metadata.n_samples * metadata.mean_weight

@@ -35,7 +35,7 @@ _LITTLE = 0.25
 
 
 class _Link(NamedTuple):
-    """The unit of scores, the name of a mean, means at scores, and their slopes at means."""
+    """The unit of scores, the name of means, means at scores, and their slopes at means."""
 
     unit: str
     of_mean: str
@@ -207,7 +207,7 @@ class InferenceResults:
     level : float
         Level of the intervals.
     dispersion : float or None
-        Of a numeric target, as the ``dispersion_`` of the model.
+        ``dispersion_`` of a regressor.
     reference_categories : dict of str to category
         With a schema: the category of each column that the others are compared with. Given as
         `references` to the inference of another fit, it makes the parameters the same.

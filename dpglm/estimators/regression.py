@@ -326,8 +326,8 @@ class DPLinearRegression(PrivateRegressor):
     4. a histogram of y around its mean, as in 2;
     5. those of `DPLogisticRegression`: histogram, second moment, sums of clipped gradients;
     6. from n mu = 60 on, six sums of clipped gradients of the intercept alone;
-    7. with an ``inference_fraction``, a histogram of residuals as in 2, a curvature of weighted
-       rows, six sums of gradients, and a sum of cut squares of residuals.
+    7. with an ``inference_fraction``, a histogram of residuals as in 2, one curvature of weighted
+       rows, six sums of gradients, and one of squared residuals.
 
     A row of weight w counts as w y in 2 to 4, and a null record nowhere.
 

@@ -77,7 +77,7 @@ class Debiased:
     noise_std : float
         Standard deviation of the noise in the mean of the gradients of the estimate.
     dispersion : float
-        Of a numeric target: the variance of a record of weight 1, over the variance function.
+        As ``dispersion_`` of a regressor; 1 for classifiers.
     """
 
     n_records: int

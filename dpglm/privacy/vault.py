@@ -326,7 +326,7 @@ class Vault:
     ``target_sum``           bound       2 bound
     =======================  ==========  ====================
 
-    Of the target, or of its residuals after ``ask_of_residuals``.
+    After ``ask_of_residuals`` the last two are of residuals.
 
     ==============================  ================================================
     edge case                       result
@@ -513,9 +513,9 @@ class Vault:
     def ask_of_residuals(self, coef: np.ndarray, squared: bool) -> None:
         """Let later histograms and sums of a numeric target be of its residuals at `coef`.
 
-        With `squared`, of the squares of Pearson's residuals. Each is a number that depends on its
-        own record, and on what was released, and a null record still adds nothing: so their
-        histogram and sum move by no more than those of the target. Gradients do not change.
+        With `squared`, of the squares of Pearson's residuals. Each depends on its own record and on
+        what was released, and a null record still adds nothing. So their histogram and sum move by
+        no more than those of the target. Gradients do not change.
         """
         self._change("with_residuals", (plain(coef, self._sums.coef_shape), bool(squared)), False)
 
