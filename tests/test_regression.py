@@ -285,6 +285,27 @@ def test_no_target_is_too_far_or_too_rare_for_a_fit():
     assert DPPoissonRegressor(epsilon=1.0).fit(X, rare).target_range_ == (0.0, 1.0)
 
 
+def test_middle_and_unit_are_the_mean_and_half_of_the_squares():
+    """Without noise; with much noise the middle is in the range, and the unit a quarter of it."""
+    y = np.where(np.arange(N) % 20, 1.0, 21.0) + 0.01 * W
+    sizes = np.sort(abs(y - y.mean()))
+    half = sizes[np.searchsorted(np.cumsum(sizes**2), 0.5 * (sizes**2).sum())]
+    for Estimator, (_, power) in REGRESSORS.items():
+        with record() as tape:
+            target = exact(Estimator, max_iter=1).fit(X, y).trace_.target
+        # The range that is seen is from 0 to 32, around 16.
+        summed = np.clip((y - 16) / 16, -1, 1).sum()
+        assert tape.releases[1].exact[0] == pytest.approx(summed, abs=N * 2.0**-20)
+        assert target.middle == pytest.approx(y.mean(), rel=1e-5)
+        size = target.residual * target.unit if power else target.unit
+        assert 0.6 < size / (half / 1.54) < 1.6
+        for seed in range(5):
+            with seeded_noise(seed):
+                model = Estimator(epsilon=0.02, max_iter=1, target_bounds=(0, 4))
+                target = model.fit(X[:30], y[:30]).trace_.target
+            assert 0 <= target.middle <= 4 and (power or target.unit == 1.0)
+
+
 # --- Kernels: of any target, at any score, a record adds no more than the clip ---
 
 NUMBERS = [0.0, 5e-324, 1e-300, 1.0, -1.0, 1e15, -1e15, 1e100, 1e300, -1e300]

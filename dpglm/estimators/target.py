@@ -100,7 +100,7 @@ def settle_target(
         middle = min(max(mean, bounds[0]), bounds[1])
         # With a log link the middle is a unit, which noise must not make too small.
         least = reach * max(2 * vault.log[-1].noise_scale / n, 2.0**-20) / weight
-        middle = max(middle, least) if log_link else middle
+        middle = min(max(middle, least), bounds[1]) if log_link else middle
         vault.change_target(middle - start, 1.0)
     elif log_link:
         vault.change_target(middle, 1.0)
