@@ -7,19 +7,28 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn import metrics
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from tapes import record, replay
 
-from dpglm import PrivacyBudget, seeded_noise
+from dpglm import DPLinearRegression, PrivacyBudget, seeded_noise
 from dpglm.audit.recorder import largest_ratio
+from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.workflow import (
+    PrivateCalibratedClassifier,
+    PrivateKFold,
+    PrivateSearchCV,
+    PrivateThresholdClassifier,
+    check_pipeline,
+    make_private_scorer,
     private_scores,
+    total_privacy,
 )
 from dpglm.workflow.releases import Deviance, ScoreVault, records_of_numbers
 
@@ -140,3 +149,68 @@ def test_intervals_hold_what_they_are_of(kinds, n_draws):
                 held.append(least <= of.value <= most)
         level = np.reshape(held, (n_draws, 4, 2)).mean(axis=0)
         assert (stats.binom.sf(n_draws * (1 - level), n_draws, 0.05) > 1e-4).all(), (kind, level)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_search_over_regressors_chooses_by_squared_errors(relation):
+    rng, private_n = np.random.default_rng(0), relation == "add_or_remove_one"
+    X = rng.normal(size=(300, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=300)
+    budget = {"epsilon": 60.0, "neighboring_relation": relation}
+    budget["n_samples_estimate"] = 300 if private_n else None
+    model = DPLinearRegression(max_iter=4, target_bounds=(-4, 4))
+    search = PrivateSearchCV(model, {"alpha": [1e4, 0.0]}, **budget)
+    with record() as one:
+        search.fit(X, y)
+    assert search.best_params_ == {"alpha": 0.0} and search.score(X, y) > 0.5
+    assert is_regressor(search) and not hasattr(search, "classes_")
+    ledger = total_privacy(clone(search), *X.shape)
+    assert ledger.events == search.privacy_.events and not check_pipeline(search)
+    assert total_privacy(model, *X.shape).epsilon() == pytest.approx(1.0)
+    assert private_scores(search, X, y, epsilon=9.0, scores="r2").r2.value > 0.5
+    X[0], y[0] = (1e300, 0.0) if relation == "zero_out" else (9.0, -1e9), -1e9
+    rows = slice(1 if private_n else 0, None)
+    with replay(one) as two:
+        clone(search).fit(X[rows], y[rows])
+    assert 0 < largest_ratio(one, two) <= 1
+
+
+def test_a_scorer_of_regressors_pays_for_each_call():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 1))
+    y, scorer = X[:, 0] + rng.normal(size=2000), make_private_scorer("r2", epsilon=4.0)
+    model = DPLinearRegression(target_bounds=(-8, 8), epsilon=8.0, max_iter=5)
+    found = cross_val_score(model, X, y, cv=PrivateKFold(3), scoring=scorer)
+    assert found.shape == (3,) and scorer.privacy_.epsilon() == pytest.approx(12.0)
+    assert make_private_scorer("mse", epsilon=1.0)(model.fit(X, y), X, y) < 0
+
+
+BAD = {"text": ["a"] * 40, "NaN": [math.nan] * 40, "dates": np.full(40, "2020-01-01", "M8[D]")}
+BAD |= {"lists": [[1.0, 2.0]] * 40, "infinite": [math.inf] * 40, "objects": [{}] * 40}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_targets_that_are_no_numbers_end_in_a_sentence(kind):
+    X, y = np.linspace(0, 1, 40)[:, None], np.linspace(0, 1, 40)
+    model = LinearRegression().fit(X, y)
+    search = PrivateSearchCV(DPLinearRegression(max_iter=2), {})
+    score = lambda X, y: private_scores(model, X, y, epsilon=1.0, target_bounds=(0, 1))  # noqa: E731
+    for ask in (score, search.fit):
+        with record() as tape, pytest.raises(ValueError, match=r"^y .*\.$") as refused:
+            ask(X, BAD[kind])
+        assert not tape.releases and not hasattr(refused.value, "privacy_ledger")
+
+
+def test_what_cannot_be_scored_is_refused_or_is_no_number():
+    X, y = np.linspace(0, 1, 40)[:, None], np.linspace(0, 1, 40)
+    model = LinearRegression().fit(X, y)
+    with pytest.raises(ValueError, match="LinearRegression has no target_range_: give"):
+        private_scores(model, X, y, epsilon=1.0)
+    with pytest.raises(ValueError, match="low end of target_bounds"):
+        private_scores(PoissonRegressor().fit(X, y), X, y, epsilon=1.0, target_bounds=(-1, 1))
+    for tuned in (PrivateCalibratedClassifier, PrivateThresholdClassifier):
+        with pytest.raises(TypeError, match="LinearRegression predicts numbers: pass a class"):
+            tuned(model).fit(X, y)
+    with pytest.warns(UtilityWarning, match="The noise of r2, d2, mse"):
+        found = private_scores(model, X, y, epsilon=0.1, target_bounds=(0, 100))
+    assert math.isnan(found.r2.value) and found.r2.interval == (-math.inf, 1.0)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import ParameterSampler
@@ -399,7 +399,8 @@ class _Count:
         if is_search:
             return self._of_search(value, *self.shape)
         if hasattr(value, "plan"):
-            return self.of(value.plan(*self.shape).ledger)
+            shape = self.shape[: 2 if is_regressor(value) else 3]
+            return self.of(value.plan(*shape).ledger)
         # By folds both make predictions of fits that they do not keep.
         by_folds = name == "ClassifierChain" and value.cv is not None
         keeps_all = name in _known()["keep_fits"] and not (

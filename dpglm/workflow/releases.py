@@ -75,7 +75,7 @@ STATISTICS = {
     "d2": ("sum of squares for the interval of d2", 0.25),
 }
 # Sums that need the others first, and their part of a pure epsilon.
-_LAST, _LAST_FRACTION = ("r2", "d2"), 0.2
+_LAST, _LAST_FRACTION = ("r2", "d2"), 0.25
 _COUNTS = ("records", "right", "positive", "predicted", "pairs", "cells")
 _ASSUMPTIONS = (
     "each row of X is one record, and the model predicts it from that record alone",
@@ -407,7 +407,8 @@ def _at_once(
     """Return which sums to release at once with which epsilon, if their noise is the smaller."""
     last = [name for name in names if name in _LAST]
     first, part = names[: len(names) - len(last)], _LAST_FRACTION if last else 0.0
-    rounds = [(first, (1 - part) * budget.epsilon), (last, part * budget.epsilon)]
+    whole = budget.epsilon * (1 - 1e-12 * bool(last))  # the sum of two parts may round up
+    rounds = [(first, (1 - part) * whole), (last, part * whole)]
     rounds = rounds[: 1 + bool(last)]
     if max(len(some) for some, _ in rounds) > MOST_SUMS or {"cells", "table"} & set(names):
         return []

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import utils
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.pipeline import Pipeline
@@ -17,12 +17,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm.checks import check_labels
 from dpglm.estimators.base import Budgeted
 from dpglm.estimators.classification import PrivateLinearClassifier
-from dpglm.estimators.inputs import as_source, resolved_classes, spelled, training_data
+from dpglm.estimators.inputs import (
+    as_source,
+    checked_target,
+    resolved_classes,
+    spelled,
+    training_data,
+)
 from dpglm.estimators.plan import ledger_of
 from dpglm.estimators.prediction import ExactScore
+from dpglm.estimators.regression import PrivateRegressor
 from dpglm.exceptions import UtilityWarning, advising
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ChoiceEvent, FilterEvent
@@ -41,18 +47,27 @@ _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimat
 
 
 class LabelledRows:
-    """Holds private rows and their labels, and answers how many labels a model predicts."""
+    """Holds private rows and their labels, and answers how many labels a model predicts.
 
-    def __init__(self, X: Any, y: np.ndarray) -> None:
-        self._X, self._y, self.n_records = X, y, len(y)
+    With an ``error_bound``, a number is right less its squared error, in units of that of the
+    bound, and from there on wrong.
+    """
+
+    def __init__(self, X: Any, y: np.ndarray, error_bound: float | None = None) -> None:
+        self._X, self._y, self.n_records, self._bound = X, y, len(y), error_bound
 
     def n_right(self, model: Any) -> float:
         """Return how many labels of counted rows a model predicts; of a failed fit, None, 0."""
         if model is None:
             return 0.0
         with steps_alone():
-            right = model.predict(self._X) == self._y
-            return float(np.count_nonzero(right & counted_rows(model, self._X, len(right))))
+            predicted = model.predict(self._X)
+            right = predicted == self._y
+            if self._bound is not None:
+                part = 1 - np.square((predicted - self._y) / self._bound)
+                # In multiples of 2^-20 sums are exact.
+                right = np.rint(np.clip(np.nan_to_num(part), 0.0, 1.0) * 2**20) / 2**20
+            return float(np.sum(right * counted_rows(model, self._X, len(right))))
 
 
 class SearchVault(ChoosingVault):
@@ -61,7 +76,7 @@ class SearchVault(ChoosingVault):
     def choose_model(self, models: Sequence[Any], epsilon: float) -> int:
         """Release the index of a model that predicts many labels, by the exponential mechanism.
 
-        A record adds 0 or 1 to each count. It moves one more than another by 1 at most, or by 2 if
+        A record adds 0 to 1 to each count. It moves one more than another by 1 at most, or by 2 if
         it is replaced. Counts are exact in floating point and need no slack.
         """
         choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
@@ -113,7 +128,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
     Fits of all settings and a choice by a noisy number of right predictions take a third of mu^2; a
-    last fit takes the rest. There are no folds: each would cost as much as one more candidate.
+    last fit takes the rest. Regressors are chosen by squared errors, up to half the widest
+    ``target_range_``. There are no folds: each would cost as much as one more candidate.
 
     Parameters
     ----------
@@ -123,7 +139,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     param_grid : dict, list of dict or ParameterSampler
         As in `GridSearchCV`, listed without looking at the data. More settings get less each.
     classes : array-like of shape (n_classes,), default=None
-        The public label set. ``None`` infers it from y, which assumes that it is public.
+        The public label set. ``None`` infers it from y, which assumes that it is public, and is for
+        regressors.
     epsilon, delta, neighboring_relation, n_samples_estimate
         As in `DPLogisticRegression`, for the whole search.
 
@@ -218,12 +235,13 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         settings = self._settings()
         # An error of a row must come before anything is charged.
         widths = [_width(self._configured(setting), X, y) for setting in settings]
-        y = check_labels("y", y)
-        if self._declared() is None:
-            check_classification_targets(y)
-        classes = resolved_classes(self._declared(), y)
-        y = spelled(y, classes)
-        plan = self._plan(settings, len(y), widths, len(classes))
+        y, classes = checked_target(_private_step(self.estimator)[1], y), None
+        if not is_regressor(self):
+            if self._declared() is None:
+                check_classification_targets(y)
+            classes = resolved_classes(self._declared(), y)
+            y = spelled(y, classes)
+        plan = self._plan(settings, len(y), widths, 2 if classes is None else len(classes))
         warn_of_guarantee(False, plan.budget, 1, stacklevel=4)  # its fits warn of delta
         with JointCharge(plan.ledger, self):
             found = self._search(plan, settings, classes, X, y)
@@ -231,16 +249,21 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _search(
-        self, plan: SearchPlan, settings: list[dict], classes: np.ndarray, X: Any, y: np.ndarray
+        self, plan: SearchPlan, settings: list[dict], classes: Any, X: Any, y: np.ndarray
     ) -> dict[str, Any]:
         """Fit the candidates, choose one and fit it; return the fitted attributes."""
-        own = {"classes": classes.tolist(), "epsilon": self._epsilon_of(plan.candidate_mu)}
+        own = {} if classes is None else {"classes": classes.tolist()}
+        own["epsilon"] = self._epsilon_of(plan.candidate_mu)
         with warnings.catch_warnings():
             # That a candidate has learned little says nothing of the last fit.
             for kind in (UtilityWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
             models = [_fitted(self._configured(setting, **own), X, y) for setting in settings]
-        event, rows = ChoiceEvent(plan.choice_epsilon), LabelledRows(X, y)
+        bound = None
+        if classes is None:
+            found = [_private_step(each)[1].target_range_ for each in models if each is not None]
+            bound = max([(high - low) / 2 for low, high in found], default=1.0)
+        event, rows = ChoiceEvent(plan.choice_epsilon), LabelledRows(X, y, bound)
         vault = SearchVault(rows, [(event, 1)], plan.budget, entropy_source())
         best = vault.choose_model(models, plan.choice_epsilon)
         vault.check_unbroken()
@@ -252,6 +275,12 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             "best_params_": settings[best],
             "cv_results_": results,
         }
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy, or the score of a regressor, without noise: do not publish it."""
+        if is_regressor(self):
+            return self._best.score(X, y)
+        return super().score(X, y, sample_weight)
 
     predict = _of_best("predict", "what ``best_estimator_`` predicts, shape (n_samples,).")
     predict_proba = _of_best("predict_proba", "its probabilities, shape (n_samples, n_classes).")
@@ -275,7 +304,9 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = utils.get_tags(self.estimator).input_tags.sparse
+        own = utils.get_tags(self.estimator)
+        tags.input_tags.sparse, tags.estimator_type = own.input_tags.sparse, own.estimator_type
+        tags.classifier_tags, tags.regressor_tags = own.classifier_tags, own.regressor_tags
         return tags
 
     def _settings(self) -> list[dict[str, Any]]:
@@ -331,7 +362,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         """Return the plan of one fit, which is charged in mu."""
         _, last = _private_step(self._configured(setting, epsilon=self._epsilon_of(mu)))
         try:
-            plan = last.plan(n_samples, width, n_classes)
+            shape = (n_samples, width, n_classes)[: 2 if is_regressor(last) else 3]
+            plan = last.plan(*shape)
             if plan.ledger.seeded:
                 raise ValueError(
                     "seeded_noise would give all fits the same noise, which cancels; leave it out."
@@ -361,7 +393,9 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     def _configured(self, setting: dict[str, Any], **own: Any) -> Any:
         """Return a copy of the estimator with this setting and parameters of its private step."""
         model = clone(self.estimator).set_params(**clone(setting, safe=False))
-        own = asdict(self._budget()) | {"epsilon": 1.0, "classes": self._declared()} | own
+        declared = self._declared()
+        known = {} if declared is None else {"classes": declared}
+        own = asdict(self._budget()) | {"epsilon": 1.0} | known | own
         prefix, last = _private_step(model)
         for step, part in parts_of(model):
             if spends(part) and part is not last:
@@ -377,7 +411,7 @@ def _private_step(estimator: Any) -> tuple[str, Any]:
     prefix, last = "", estimator
     if isinstance(estimator, Pipeline):
         prefix, last = f"{estimator.steps[-1][0]}__", estimator.steps[-1][1]
-    if not isinstance(last, PrivateLinearClassifier):
+    if not isinstance(last, (PrivateLinearClassifier, PrivateRegressor)):
         raise TypeError(
             "PrivateSearchCV searches over estimators of dpglm, or pipelines that end with one, "
             f"not {type(last).__name__}."
