@@ -35,6 +35,7 @@ from dpglm.baselines import (
     PrivGene,
     perturbation,
 )
+from dpglm.estimators import descent
 from dpglm.estimators import plan as plans
 from dpglm.losses import Gamma, Logistic, Poisson
 from dpglm.privacy import selection
@@ -402,8 +403,10 @@ def weights_not_cut(monkeypatch):
         [0.0, objective._row_weights[: objective.n_rows].sum()]))(monkeypatch)  # fmt: skip
 
 
-def intercept_alone_not_clipped(original, objective, coef, clip, *rows):
-    return original(objective, coef, np.inf if len(coef) == 2 else clip, *rows)
+def last_steps_without_a_clip(original, *given):
+    with pytest.MonkeyPatch.context() as patch:
+        changed_sum(not_clipped)(patch)
+        return original(*given)
 
 
 def weighted_after_the_clip(original, objective, coef, clip, *rows):
@@ -670,7 +673,8 @@ BUGS = [
         claim=scores_of_any_size_are_clipped),
     Bug("exposures above the largest weight", weights_not_cut,
         claim=no_target_moves_a_release_by_more_than_charged),
-    Bug("last steps of an intercept without a clip", changed_sum(intercept_alone_not_clipped),
+    Bug("last steps of an intercept without a clip",
+        wrapped(descent, "settle_intercept", last_steps_without_a_clip),
         claim=no_target_moves_a_release_by_more_than_charged),
     Bug("releases of a target that are not charged",
         wrapped(plans, "total_fraction", lambda *_: 0.0),
