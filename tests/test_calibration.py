@@ -172,10 +172,6 @@ def test_the_rate_is_the_number_that_is_charged():
             },
             "Lower budget_fraction",
         ),
-        (
-            {"sampling_rate": 0.1, "batches": "without_replacement"},
-            "batches='without_replacement' is accounted for under neighboring_relation='replace_o",
-        ),
     ],
 )
 def test_what_cannot_be_accounted_for_is_refused(parameters, words):

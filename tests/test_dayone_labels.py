@@ -16,7 +16,6 @@ import pytest
 import sklearn
 import yaml
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
@@ -30,7 +29,6 @@ from dpglm import (
     DPLinearSVM,
     DPLogisticRegression,
     PrivateSearchCV,
-    check_pipeline,
     seeded_noise,
 )
 from dpglm.exceptions import UtilityWarning
@@ -437,18 +435,3 @@ def test_dayone_very_many_columns_are_warned_of_before_they_cost(Estimator, n_cl
         is_wide = n_columns * (n_classes if n_classes > 2 else 1) >= wide
         assert (text in warned(lambda p=plan: p.warn(1))) == is_wide
         assert (text in plan.statement) == is_wide
-
-
-VECTORIZERS = [
-    (TfidfVectorizer(), "breaks"),
-    (CountVectorizer(vocabulary={"red": 0}), "not known"),
-    (FrozenEstimator(TfidfVectorizer().fit(["a red"])), "not known"),
-    (CountVectorizer(vocabulary=["red"]), None),
-    (HashingVectorizer(), None),
-]
-
-
-@pytest.mark.parametrize(("step", "severity"), VECTORIZERS)
-def test_dayone_a_vocabulary_of_private_texts_is_seen(step, severity):
-    found = check_pipeline(make_pipeline(step, DPLogisticRegression()))
-    assert [each.severity for each in found] == [severity] * bool(severity)

@@ -299,12 +299,3 @@ def test_laplace_rounding_is_correct_where_doubles_would_err(scripted_entropy):
         tail = (mp.mpf(tail_bits) + mp.mpf(more + 1) / 2**128) / 2**63
         assert drawn == int(mp.nint(-mp.log(tail) * scale))
     assert fallbacks == 300
-
-
-def test_the_samplers_are_called_once_per_choice(draws):
-    ExponentialSelection(1.0, 1.0).release(np.zeros(3), entropy_source(0))
-    mechanism = LaplaceSelection(1.0, 1.0)
-    mechanism.release(np.zeros(3), entropy_source(0))
-    assert [kind for kind, *_ in draws] == ["choice", "choice"]
-    assert draws[0][1:] == (3 * 2**128,)
-    assert draws[1][1:] == (3, mechanism.scale / mechanism.grid)

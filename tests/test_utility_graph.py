@@ -274,7 +274,6 @@ def test_the_frontier_and_the_least_epsilon_are_those_of_a_search_by_hand():
             "no parameters such as noise_sch",
         ),
         ({"n_samples": 0}, "n_samples=0 must be a whole number, 1 or more"),
-        ({"n_repeats": 1.5}, "n_repeats=1.5 must be a whole number, 1 or more"),
         ({"n_samples": 1}, "none of the 1 rows to fit has the label"),
     ],
 )
