@@ -274,6 +274,9 @@ def test_names_and_objects_mean_the_same():
     assert check_preconditioner(given) is given
     assert check_preconditioner("full").get_params() == FullPreconditioner().get_params()
     assert isinstance(check_preconditioner("diagonal"), DiagonalPreconditioner)
+    model = clone(DPLogisticRegression(preconditioner=given))
+    assert model.set_params(preconditioner__damping=0.5).preconditioner.damping == 0.5
+    assert model.preconditioner.budget_fraction == 0.3 and given.damping != 0.5
 
 
 def test_dayone_ridges_sixteen_powers_of_ten_apart_leave_a_basis_that_whitens():
