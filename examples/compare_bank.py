@@ -19,7 +19,6 @@ from dpglm.study.methods import METHODS
 ROW_NORMS = {
     "objective-perturbation": 2.0,
     "output-perturbation": 2.0,
-    "approximate-minima": 2.0,
 }
 OWN = {
     name: {"max_row_norm": ROW_NORMS[name.removesuffix("-svm")]}

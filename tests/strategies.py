@@ -54,7 +54,6 @@ ESTIMATORS = {
     "objective": baselines.ObjectivePerturbation(),
     "output": baselines.OutputPerturbation(),
     "descent output": baselines.DescentOutputPerturbation(max_iter=3),
-    "minima": baselines.ApproximateMinimaPerturbation(),
     "genetic": baselines.PrivGene(max_iter=4),
     "majority": baselines.MajorityClassifier(),
 }

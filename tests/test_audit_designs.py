@@ -77,7 +77,6 @@ def test_gradients_do_what_their_design_predicts(model, relation):
         ),
         baselines.DescentOutputPerturbation(epsilon=6.0, clip=0.4, alpha=0.1, max_iter=30),
         baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, max_row_norm=4.0),
-        baselines.ApproximateMinimaPerturbation(epsilon=6.0),
     ],
     ids=str,
 )

@@ -11,7 +11,6 @@ from tapes import record, replay
 from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import (
-    ApproximateMinimaPerturbation,
     DescentOutputPerturbation,
     MajorityClassifier,
     ObjectivePerturbation,
@@ -22,7 +21,7 @@ from dpglm.baselines import (
 )
 from dpglm.datasets import make_census
 
-PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation, ApproximateMinimaPerturbation]
+PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation]
 STEEP = {"loss": "smoothed_hinge", "half_width": 1e-4, "alpha": 1e-3}
 BAD = {
     ObjectivePerturbation: [
@@ -42,7 +41,6 @@ BAD = {
             "max_row_norm=1e-161 .* number above 1e-100",
         ),
     ],
-    ApproximateMinimaPerturbation: [({"alpha": 1e-4}, r"alpha=0\.0001 is too small for epsilon=1")],
     DescentOutputPerturbation: [({"loss": "hinge"}, "loss='hinge'")],
     PrivGene: [
         ({"loss": "square"}, "loss='square' is unknown"),

@@ -38,7 +38,6 @@ OTHERS = [
     baselines.ObjectivePerturbation,
     baselines.OutputPerturbation,
     baselines.DescentOutputPerturbation,
-    baselines.ApproximateMinimaPerturbation,
     baselines.PrivGene,
     baselines.MajorityClassifier,
 ]

@@ -9,14 +9,13 @@ from scipy.special import expit
 
 from dpglm.baselines import records
 from dpglm.baselines.objective_perturbation import (
-    ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
 from dpglm.baselines.perturbation import OutputPerturbation
 from dpglm.baselines.records import PenalizedLoss, damped_step
 from dpglm.losses import Logistic, SmoothedHinge, Softmax
 
-PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation, ApproximateMinimaPerturbation]
+PERTURBATIONS = [ObjectivePerturbation, OutputPerturbation]
 # Undamped Newton steps go round in circles, and no longer once any of the rows is zero.
 CIRCLE = np.array([[-19, -31, -46], [12, -12, 6], [59, 3, 0], [4, -8, -19]], dtype=float)
 

@@ -11,9 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dpglm.baselines import records
 from dpglm.baselines.objective_perturbation import (
-    ApproximateMinimaPerturbation,
     ObjectivePerturbation,
-    published_parameters,
 )
 from dpglm.baselines.perturbation import (
     DescentOutputPerturbation,
@@ -139,8 +137,6 @@ def penalised_reference(X, y, alpha, class_weight=None):
     [
         (ObjectivePerturbation, {}, 1e-6),
         (ObjectivePerturbation, {"class_weight": {1: 3.0}}, 1e-6),
-        # Its solver may stop at a gradient of 1 / n.
-        (ApproximateMinimaPerturbation, {}, 1 / 400 / 5),
         (DescentOutputPerturbation, {"max_iter": 1500}, 1e-6),
     ],
 )
@@ -196,29 +192,6 @@ def test_the_largest_class_weight_divides_the_penalty():
         for weight in (1.0, 5.0)
     )
     assert heavy.output.sensitivity == pytest.approx(5 * plain.output.sensitivity)
-
-
-def test_constants_are_the_published_ones_with_twice_the_noise_on_the_minimiser(vectors):
-    """The vectors are on the scale of the mean loss, with L^2 for the smoothness."""
-    for row in vectors("baselines", "approximate_minima_parameters"):
-        n, lipschitz = row["n"], row["L"]
-        bounds = {"smoothness": lipschitz**2, "sensitivity": 2 * lipschitz}
-        parameters = published_parameters(row["eps"], row["delta"], **bounds, n_samples=n)
-        assert parameters.penalty / n == pytest.approx(row["Lambda_over_n"], rel=1e-9)
-        assert parameters.tilt_std / n == pytest.approx(row["std_obj"], rel=1e-9)
-        assert parameters.tolerance / n == pytest.approx(row["gamma"], rel=1e-9)
-        assert parameters.output_std == pytest.approx(2 * row["std_out"], rel=1e-9)
-
-
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
-@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0, 10.0])
-@pytest.mark.parametrize("n_classes", [2, 5])
-def test_the_ledger_never_exceeds_the_budget(relation, epsilon, n_classes):
-    model = ApproximateMinimaPerturbation(epsilon=epsilon, **under(relation, 2000))
-    plan = model.plan(2000, 10, n_classes=n_classes)
-    assert 0.1 * epsilon < cost_of(plan.ledger) < 0.9 * epsilon
-    factor = 2 if relation == "replace_one" else 1
-    assert plan.tilt.sensitivity == factor * 3.0
 
 
 def test_the_sensitivity_is_that_of_the_vectors(vectors):

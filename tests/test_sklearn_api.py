@@ -45,7 +45,7 @@ TWO_RECORDS = (
 NO_FAILURE = [baselines.SGDAdvancedComposition, baselines.MajorityClassifier]
 BASELINES = [
     baselines.ObjectivePerturbation, baselines.OutputPerturbation,
-    baselines.ApproximateMinimaPerturbation, baselines.PrivGene,
+    baselines.PrivGene,
     baselines.SGDMomentsAccountant, *NO_FAILURE,
 ]  # fmt: skip
 REGRESSORS = [DPLinearRegression, DPPoissonRegressor, DPGammaRegressor]

@@ -36,7 +36,6 @@ from dpglm import (  # noqa: E402
     seeded_noise,
 )
 from dpglm.baselines import (  # noqa: E402
-    ApproximateMinimaPerturbation,
     DescentOutputPerturbation,
     MajorityClassifier,
     ObjectivePerturbation,
@@ -131,7 +130,6 @@ SHORT = {
     DPLogisticRegression: {"max_iter": 5},
     DPLinearSVM: {"max_iter": 5},
     DPAGDClassifier: {"epsilon": 2.0, "n_splits": 6},
-    ApproximateMinimaPerturbation: {},
     DescentOutputPerturbation: {"max_iter": 3},
     MajorityClassifier: {},
     ObjectivePerturbation: {},
@@ -313,8 +311,6 @@ def _baselines():
         (OutputPerturbation, two, csr, no_noise),
         (DescentOutputPerturbation, two, dense, {"max_iter": 5, "clip": 0.5, "alpha": 0.1}),
         (DescentOutputPerturbation, three, csr, {"loss": "smoothed_hinge", "max_iter": 3}),
-        (ApproximateMinimaPerturbation, two, fortran, {"loss": "smoothed_hinge", **weighted}),
-        (ApproximateMinimaPerturbation, two, dense, no_noise),
         (PrivGene, two, dense, {"max_iter": 8, "loss": "hinge", "alpha": 0.1, **weighted}),
         (PrivGene, three, float32, {"max_iter": 5, **no_noise}),
         (SGDMomentsAccountant, three, csr, {"max_iter": 6, "loss": "hinge", "batch_size": 40}),

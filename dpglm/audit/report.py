@@ -237,7 +237,6 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
         _Audit.canaries, name="last iterate", design=iterate_scores
     ),
     baselines.ObjectivePerturbation: _MINIMISER,
-    baselines.ApproximateMinimaPerturbation: _MINIMISER,
     baselines.MajorityClassifier: partial(_Audit.canaries, name="counts", design=count_scores),
     baselines.PrivGene: partial(_Audit.choices, name="choice of a mutation"),
 }

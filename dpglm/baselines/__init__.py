@@ -2,7 +2,6 @@
 
 from dpglm.baselines.majority import MajorityClassifier
 from dpglm.baselines.objective_perturbation import (
-    ApproximateMinimaPerturbation,
     ObjectivePerturbation,
 )
 from dpglm.baselines.perturbation import DescentOutputPerturbation, OutputPerturbation
@@ -11,7 +10,7 @@ from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 from dpglm.exceptions import absent
 
 __all__ = [
-    "ApproximateMinimaPerturbation", "DescentOutputPerturbation", "MajorityClassifier",
+    "DescentOutputPerturbation", "MajorityClassifier",
     "ObjectivePerturbation", "OutputPerturbation", "PrivGene", "SGDAdvancedComposition",
     "SGDMomentsAccountant",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Objective perturbation, its variant for approximate minima, and the proof of what they cost.
+"""Objective perturbation, and the proof of what it costs.
 
 Conventions
 -----------
@@ -41,7 +41,6 @@ that ``Phi(Phi^-1(e^xi(theta) Q(A)) + 2 s theta)`` grows as fast if ``xi' = j m(
 """
 
 import math
-from collections import namedtuple
 from dataclasses import dataclass, replace
 
 from scipy.special import erfcx
@@ -214,99 +213,3 @@ def _automatic_penalty(problem: Problem, mu: float) -> float:
     offset = min(min(max(share, 0.07), 0.25) * budget.epsilon, _LARGEST_OFFSET)
     ratio = curvature_ratio(offset / metadata.n_outputs, mu, budget.neighboring_relation)
     return max(problem.curvature / ratio, problem.least_penalty)
-
-
-# The fraction of epsilon and delta for the noise on the minimiser, and the fraction of the
-# remaining epsilon for the tilt. The rest is for the penalty.
-_MINIMUM_SHARE = 0.01
-_TILT_SHARE = 0.9
-
-
-# On the scale of sums; the solver may stop at a gradient of that tolerance.
-PublishedParameters = namedtuple("PublishedParameters", "penalty tilt_std output_std tolerance")
-
-
-def published_parameters(
-    epsilon: float, delta: float, *, smoothness: float, sensitivity: float, n_samples: int
-) -> PublishedParameters:
-    """Return the constants of Iyengar et al. (2019), with the noise on the minimiser corrected.
-
-    ``smoothness`` is a bound beta on the Hessian of a record's loss (the authors' program takes
-    L^2, four times as much for the logistic loss). ``sensitivity`` is how much a record changes the
-    sum of the gradients (the authors take 2 L, for replacing one).
-
-    Let ``e_out = 0.01 epsilon``, ``e_obj = 0.99 epsilon`` and ``e_p = 0.9 e_obj``, with deltas
-    split like the epsilons. Then ``penalty = 2 beta / (e_obj - e_p)``, ``tilt_std = sensitivity (1
-    + sqrt(2 log(1/d_obj))) / e_p``, ``tolerance = 1/n`` and ``output_std = (2 tolerance / penalty)
-    (1 + sqrt(2 log(1/d_out))) / e_out``. The authors leave out the 2 of the last. But two
-    approximate minimisers near the same exact one are up to twice their distance from it apart.
-    """
-    output_epsilon, output_delta = _MINIMUM_SHARE * epsilon, _MINIMUM_SHARE * delta
-    rest = epsilon - output_epsilon
-    tilt_epsilon = _TILT_SHARE * rest
-    penalty = 2 * smoothness / (rest - tilt_epsilon)
-    tolerance = 1 / n_samples
-    tilt_std = sensitivity * _classical_multiplier(delta - output_delta) / tilt_epsilon
-    output_std = 2 * tolerance / penalty * _classical_multiplier(output_delta) / output_epsilon
-    return PublishedParameters(penalty, tilt_std, output_std, tolerance)
-
-
-def _classical_multiplier(delta: float) -> float:
-    """Return the authors' noise multiplier of a Gaussian release at epsilon 1."""
-    return 1 + math.sqrt(2 * math.log(1 / delta))
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ApproximateMinimaPerturbation(ObjectivePerturbation):
-    """Objective perturbation as published for approximate minimisers, without tuning.
-
-    Fixed constants determine the noise in the objective, the penalty and the noise on the minimiser
-    from epsilon and delta. They are those of Iyengar, Near, Song, Thakkar, Thakurta & Wang (2019),
-    "Towards practical differentially private convex optimization". `ObjectivePerturbation` needs
-    much less noise.
-
-    Parameters
-    ----------
-    epsilon, delta, neighboring_relation, n_samples_estimate, classes
-        As in `DPLogisticRegression`.
-    loss, half_width, max_row_norm, alpha, fit_intercept, class_weight
-        As in `ObjectivePerturbation`; ``alpha="auto"`` is the authors' constant.
-
-    Attributes
-    ----------
-    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_, privacy_, trace_
-        As in `DPLogisticRegression`.
-
-    Notes
-    -----
-    Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves, with the limits of
-    `ObjectivePerturbation`. The ledger charges what `dpglm.baselines.objective_perturbation` proves
-    for the noise that is drawn, an epsilon well below the one asked for. At epsilons above about 10
-    the published noise is too small, and more is drawn.
-
-    Examples
-    --------
-    >>> from dpglm.baselines import ApproximateMinimaPerturbation
-    >>> from dpglm.datasets import make_census
-    >>> X, y = make_census(5000, random_state=0)
-    >>> model = ApproximateMinimaPerturbation(epsilon=1.0, classes=[0, 1]).fit(X, y)
-    >>> model.privacy_.epsilon() < 0.8
-    True
-    """
-
-    def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
-        problem, n_outputs = self._problem(budget, metadata), metadata.n_outputs
-        sensitivity = budget.sensitivity(problem.lipschitz)
-        penalty, mu, output_mu = metadata.alpha * metadata.n_samples, math.inf, math.inf
-        if budget.epsilon < math.inf:
-            share = (budget.epsilon / n_outputs, budget.delta / n_outputs)
-            bounds = {"smoothness": problem.curvature, "sensitivity": sensitivity}
-            published = published_parameters(*share, n_samples=metadata.n_samples, **bounds)
-            penalty = penalty or published.penalty
-            mu = sensitivity / published.tilt_std
-            output_mu = 2 * published.tolerance / published.penalty / published.output_std
-            rest = self._left_over(problem, penalty, mu)
-            excess = max(1.0, math.sqrt(n_outputs * mu**2 + output_mu**2) / rest)
-            mu, output_mu = mu / excess, output_mu / excess
-        penalty = penalty or problem.least_penalty
-        return self._tilted_plan(problem, penalty, mu, output_mu, stop=1 / metadata.n_samples)

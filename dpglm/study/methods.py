@@ -58,10 +58,6 @@ _COMPARED = {
     "output-perturbation": (
         baselines.OutputPerturbation(), "adds noise to the minimiser", "default", _SMOOTH,
     ),
-    "approximate-minima": (
-        baselines.ApproximateMinimaPerturbation(),
-        "tilts the loss and adds noise to an approximate minimiser", "default", _SMOOTH,
-    ),
     "privgene": (
         baselines.PrivGene(), "searches genetically, with private selections", "default", "hinge",
     ),
@@ -131,7 +127,7 @@ AUDITED: dict[str, Method] = {
     "sgd-moments": Method(baselines.SGDMomentsAccountant(max_iter=100), "in 100 iterations"),
     **{name: METHODS[name] for name in (
         "svm", "agd", "objective-perturbation", "output-perturbation", "descent-output",
-        "approximate-minima", "privgene", "sgd-advanced", "majority",
+        "privgene", "sgd-advanced", "majority",
     )},
 }  # fmt: skip
 """What is audited under each name, in the order of the table."""

@@ -177,7 +177,6 @@ def methods(loss: str, classes: Iterable[Any], everything: bool = False) -> dict
     }
     if everything:
         names["minimiser + noise (2011)"] = f"output-perturbation{suffix}"
-        names["AMP (2019)"] = f"approximate-minima{suffix}"
     if loss == "logistic":
         names["majority"] = "majority"
     classes = list(classes)
