@@ -196,7 +196,7 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
     name = type(estimator).__name__
     estimator = prepared(estimator, step_schedule=_STEP, step=_STEP, max_step=_STEP)
     if stage == "gradients" and estimator._target_limits is not None:
-        # In a whitened space the weights of long rows would hide their targets.
+        # In a whitened space the weights of large rows would hide their targets.
         estimator.set_params(preconditioner=None)
     plan = planned(estimator, n_canaries, n_canaries)
     if not isinstance(plan, (PrivacyPlan, AdaptivePlan)):

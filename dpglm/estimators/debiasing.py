@@ -408,10 +408,10 @@ def debias_numbers(
 def _without_noise(
     moment: np.ndarray, edge: float, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the curvature for steps, the likely one, which directions are visible, and directions.
+    """Return the curvature for steps, the likely one, which directions show, and directions.
 
     Directions are the eigenvectors of the moment, shared by both curvatures, and those with values
-    above ``least``, `_SEEN` edges, are seen. Other values are raised to ``least`` for steps, and to
+    above ``least``, `_SEEN` edges, show. Other values are raised to ``least`` for steps, and to
     at least `_HIDDEN` edges in the likely curvature, which keeps errors finite. Seen values are the
     same in both, with ``(s_H^2 / 2) (tr(A) + a)`` added: see the notes of `debias`.
     """

@@ -198,7 +198,7 @@ class Plan(Printed):
         )
 
     def warn(self, stacklevel: int) -> None:
-        """Warn of what follows from public numbers, before anything is charged."""
+        """Warn, before anything is charged, if public numbers call for it."""
         n_samples = self.metadata.n_samples
         warn_of_guarantee(self.ledger.seeded, self.budget, n_samples, stacklevel + 1)
         if self._too_wide:

@@ -162,7 +162,7 @@ def settle_intercept(
     Rows z of the descent become ``(2^-6 z, 1)`` without the last z: of a gradient, the last number
     is that of the intercept. All directions are kept, as rounding would else need more noise.
     """
-    # Of the intercept's coefficient alone, in the coordinates of the descent.
+    # The intercept alone, in the coordinates of the descent.
     own = space.coordinates_of(np.eye(len(coef), 1, 1 - len(coef)))
     change = np.full(len(coef), _OF_OTHERS)
     if space.basis is None or space.basis.ndim == 1:

@@ -438,7 +438,7 @@ MOST_EPSILON = 20.0
 
 
 def warn_of_guarantee(seeded: bool, budget: Any, n_samples: float, stacklevel: int) -> None:
-    """Warn of a weak guarantee: seeded noise, a large epsilon, a large delta."""
+    """Warn if the guarantee is weak: noise with a seed, a large epsilon or delta."""
     weak = (
         "seeded_noise makes the noise reproducible: anyone with the seed can remove the noise. Use "
         "it for tests and public data only."
