@@ -321,7 +321,7 @@ def ebm(publics):
     from interpret.privacy import DPExplainableBoostingRegressor
     from sklearn.pipeline import make_pipeline
 
-    from dpglm.schema import NumericColumn, Schema
+    from dpglm.schema import NumericColumn, Schema, Target
 
     settings = (
         {},
@@ -337,7 +337,7 @@ def ebm(publics):
         X, X_test = mapped(X, X_test)
         low, high = float(y.min()), float(y.max())
         columns = [NumericColumn(f"x{j}", -1, 1) for j in range(X.shape[1])]
-        schema = Schema(name, columns)
+        schema = Schema(name, columns, Target("y", lower=low, upper=high))
         for epsilon in (0.25, 1.58):
             found = {}
             for number, setting in enumerate(settings):
@@ -351,7 +351,7 @@ def ebm(publics):
                     **setting,
                 )
                 found[f"ebm {number}"] = model.fit(X, y).predict(X_test)
-            rows, new = (pd.DataFrame(part, columns=schema.names) for part in (X, X_test))
+            rows, new = (pd.DataFrame(part, columns=schema.feature_names) for part in (X, X_test))
             for form, n_segments in (("lines", 1), ("curves of 8", 8)):
                 model = make_pipeline(
                     schema.additive(n_segments).transformer(),

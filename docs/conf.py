@@ -85,7 +85,7 @@ PAGES = {
     "CITATION.cff": "about",
 }
 # What the reference has no pages for: public between modules, and not for users.
-INTERNAL = {"dpglm.kernels", "dpglm.exceptions"}
+INTERNAL = {"dpglm.kernels"}
 ROOMS = {
     "estimators": "Estimators and preconditioners",
     "privacy": "Budgets, ledgers, noise",
