@@ -2,8 +2,8 @@
 What bounds of columns are worth to a regression
 ================================================
 
-Without bounds of columns the fit has to find their units. Years of birth are far from zero for their
-spread, and the fit warns of them. Public bounds cost no privacy.
+Without bounds of columns the fit has to find their units. Years of birth are far from zero for
+their spread, and the fit warns of them. Public bounds cost no privacy.
 """
 
 import matplotlib.pyplot as plt
