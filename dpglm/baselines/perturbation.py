@@ -73,10 +73,8 @@ class Problem:
         J. With the tilt b, ``(penalty/2) ||w||^2 <= J(0) - <b, w>`` and ``penalty ||w|| <= ||b|| +
         n L``.
         """
-        n_samples, size = (
-            self.budget.most_samples(self.metadata.n_samples),
-            self.metadata.n_released,
-        )
+        n_samples = self.budget.most_samples(self.metadata.n_samples)
+        size = self.metadata.n_released
         largest_sum = n_samples * self.joint_lipschitz
         tilt = noise_std * (math.sqrt(size) + 10)
         by_value = math.sqrt(2 * n_samples * self.loss_at_zero / penalty) + 2 * tilt / penalty
@@ -445,11 +443,8 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     _penalty = PrivateLinearClassifier._penalty
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> DescentOutputPlan:
-        problem, alpha, n_samples = (
-            self._problem(budget, metadata),
-            metadata.alpha,
-            metadata.n_samples,
-        )
+        problem = self._problem(budget, metadata)
+        alpha, n_samples = metadata.alpha, metadata.n_samples
         clip, longest = self._clip(problem), problem.joint_lipschitz
         # How many records there may be for each that sums are divided by.
         excess = budget.most_samples(n_samples) / n_samples

@@ -223,9 +223,8 @@ class PenalizedLoss(Records):
     def hessian_product(self, coef: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Return the Hessian of the sum of the losses times a direction, flat."""
         moved = self._rows @ direction.reshape(self.coef_shape)
-        return self._moment(
-            self._weight[:, None] * self._changes(self._slopes(coef), moved)
-        ).ravel()
+        changes = self._weight[:, None] * self._changes(self._slopes(coef), moved)
+        return self._moment(changes).ravel()
 
     def hessian(self, coef: np.ndarray) -> np.ndarray:
         """Return the Hessian of the sum of the losses, a square matrix."""

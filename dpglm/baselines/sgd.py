@@ -119,13 +119,11 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         rate = batch_rate(self.batch_size, metadata.n_samples)
-        noise_multiplier = check_number(
-            "noise_multiplier", self.noise_multiplier, above=0, at_most=1e6
-        )
+        target = check_number("noise_multiplier", self.noise_multiplier, above=0, at_most=1e6)
         if is_auto(self.max_iter):
             # The losses of many small batches are nearly Gaussian: their variances add up to mu^2.
             sampling = sampling_under(budget.neighboring_relation)
-            one = SampledGaussianEvent(rate, noise_multiplier, sampling).loss_variance
+            one = SampledGaussianEvent(rate, target, sampling).loss_variance
             n_iter = max(round(min(budget.mu**2 / one, _MOST_ITERATIONS)), 1)
         else:
             n_iter = check_whole("max_iter", self.max_iter)
@@ -236,13 +234,11 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
             )
         rate = batch_rate(self.batch_size, metadata.n_samples)
         n_iter = self._n_iter(budget, metadata.n_samples, rate)
-        noise_multiplier = 0.0
+        noise = 0.0
         if budget.epsilon < math.inf:
             target = (budget.epsilon, budget.delta)
-            noise_multiplier = advanced_composition_multiplier(*target, rate, n_iter)
-        return self._constant_plan(
-            budget, metadata, rate, n_iter, noise_multiplier=noise_multiplier
-        )
+            noise = advanced_composition_multiplier(*target, rate, n_iter)
+        return self._constant_plan(budget, metadata, rate, n_iter, noise_multiplier=noise)
 
     def _n_iter(self, budget: PrivacyBudget, n_samples: int, rate: float) -> int:
         if not is_auto(self.max_iter):

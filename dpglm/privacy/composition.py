@@ -358,18 +358,14 @@ def _sampled_distribution(event: SampledGaussianEvent, interval: float) -> Any:
     for kind in (kinds.REMOVE, kinds.ADD) if event.sampling == "poisson" else (kinds.REPLACE,):
         loss = mechanisms.GaussianPrivacyLoss(event.std, sampling_prob=q, adjacency_type=kind)
         ends = loss.connect_dots_bounds()
-        low, high = (
-            math.floor(ends.epsilon_lower / interval),
-            math.ceil(ends.epsilon_upper / interval),
-        )
+        low = math.floor(ends.epsilon_lower / interval)
+        high = math.ceil(ends.epsilon_upper / interval)
         losses = interval * np.arange(low, high + 1)
         with np.errstate(all="ignore"):
             at = inverse(losses, kind)
             deltas = loss.mu_upper_cdf(at) - np.exp(losses + loss.mu_lower_log_cdf(at))
-        deltas = np.clip(deltas, 0.0, 1.0)
-        found.append(
-            pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
-        )
+        connect = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap
+        found.append(connect(interval, low, high, np.clip(deltas, 0.0, 1.0)))
     return pld.PrivacyLossDistribution(*found)
 
 

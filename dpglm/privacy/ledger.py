@@ -232,13 +232,9 @@ class PrivacyLedger(Printed):
         exported = [(dp_event(event, self._relation), count) for event, count in self.events]
         if any(isinstance(event, ZCDpEvent) for event, _ in exported):
             # Only the RDP accountant takes these, and it does not double a Gaussian's sensitivity.
-            exported = [
-                (
-                    out if isinstance(out, ZCDpEvent) else ZCDpEvent(composed_rho([(event, 1)])),
-                    count,
-                )
-                for (out, count), (event, _) in zip(exported, self.events, strict=True)
-            ]
+            for k, (event, count) in enumerate(self.events):
+                if not isinstance(exported[k][0], ZCDpEvent):
+                    exported[k] = ZCDpEvent(composed_rho([(event, 1)])), count
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
 
     def to_pld(self, interval: float = 1e-4) -> Any:

@@ -499,8 +499,7 @@ class BoundedArray(_Bounded, np.ndarray):
     def copy(self, order: Any = "C") -> Self:
         return with_max_row_norm(np.array(self, order=order), self.max_row_norm)
 
-    def __copy__(self) -> Self:
-        return self.copy()
+    __copy__ = copy
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self.copy()
