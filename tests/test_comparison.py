@@ -203,17 +203,6 @@ def test_an_error_is_recorded_reported_and_tried_again(tmp_path):
     assert len(path.read_text().splitlines()) == 9 + 3 + 3
 
 
-def test_errors_and_warnings_of_fits_say_what_they_are_about():
-    X, y = make_blobs(30, centers=3, random_state=0)
-    y[y == 2] = 1
-    y[0] = 2
-    (error,) = run({"model": LogisticRegression()}, (X, y)).errors
-    assert "the training fold lacks the label" in error["error"]
-    warned = run({"model": Counted(max_iter=4)}, delta=0.5, epsilons=[1.0], n_splits=4).notes()
-    assert warned.startswith("4 of 4 fits of model warned: PrivacyWarning: delta=0.5")
-    assert warned.count("\n") == 0
-
-
 def test_rows_hold_means_and_standard_errors_over_folds_and_repeats():
     results = run(n_repeats=2)
     rows = {(row["estimator"], row["epsilon"]): row for row in results.rows()}
@@ -224,21 +213,6 @@ def test_rows_hold_means_and_standard_errors_over_folds_and_repeats():
         assert row["auc"] == pytest.approx(np.mean(own), abs=1e-12)
         assert row["auc_se"] == pytest.approx(sem(own), abs=1e-12)
     assert list(results.to_frame()["n_repeats"]) == [2, 2, 2]
-
-
-def test_the_table_shows_each_kind_of_loss_apart_and_fits_the_screen():
-    records = [cell_record(epsilon=(1 + i) / 10, loss="hinge") for i in range(8)]
-    records += [cell_record("logistic", 0.3, training_loss=0.625), cell_record("majority", None)]
-    table = ComparisonResults(records).table()
-    assert max(map(len, table.splitlines())) <= 80
-    titles = [line for line in table.splitlines() if line.endswith("fold") and line[0] != " "]
-    assert titles[-2:] == ["hinge loss, training fold", "logistic loss, training fold"]
-    assert table.count("0.6250") == 1
-    header = [line for line in table.splitlines() if line.startswith("      ")]
-    assert [line.count("epsilon") for line in header] == [3, 3, 2]
-    rows = [line.split() for line in table.splitlines()]
-    # Without privacy a score is that of every epsilon.
-    assert rows.count(["majority", *["0.7000"] * 3]) == 2
 
 
 def test_numbers_that_json_lacks_survive_the_file_and_are_strings_in_the_table(tmp_path):
@@ -281,14 +255,3 @@ def test_bad_arguments_are_refused_before_any_fit():
         with pytest.raises(ValueError, match=f"{name}(=| is empty)"):
             run(**options)
     assert not FITS
-
-
-def test_progress_is_lines_with_an_estimate_or_silence(capsys, monkeypatch):
-    run({"majority": DummyClassifier()})
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("dpglm.study.comparison._SECONDS_BETWEEN_LINES", 0.0)
-    run({"majority": DummyClassifier()}, progress=True)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith("1 of 3 fits  0:00:") and lines[0].endswith(" left")
-    assert lines[-1].endswith("about 0:00:00 left")

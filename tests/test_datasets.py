@@ -184,12 +184,6 @@ def test_a_failed_download_says_what_to_do(tmp_path, monkeypatch):
     assert str(tmp_path) in str(error.value)
 
 
-def test_half_of_adult_is_not_adult(folder):
-    (folder / "adult.test").unlink()
-    with pytest.raises(FileNotFoundError, match=r"a part of adult, but not adult\.test"):
-        fetch_table("adult", folder)
-
-
 def test_a_table_that_is_not_the_documented_one_is_refused(folder):
     for old, new, sentence in (
         ("retired", "astronaut", "column 'job' holds 'astronaut'"),
@@ -281,13 +275,6 @@ def test_more_signal_makes_labels_easier_to_tell():
         model = LogisticRegression(max_iter=500).fit(X[:4000], y[:4000])
         accuracy.append(model.score(X[4000:], y[4000:]))
     np.testing.assert_allclose(accuracy, [0.5, 0.67, 0.87], atol=0.04)
-
-
-def test_a_seed_names_a_population():
-    schema = load_schema("bank")
-    first, again, other = (sample_from_schema(schema, 200, random_state=s) for s in (0, 0, 1))
-    assert (first[0] == again[0]).all() and (first[1] == again[1]).all()
-    assert abs(first[0].mean(axis=0) - other[0].mean(axis=0)).max() > 0.1
 
 
 @pytest.mark.parametrize(

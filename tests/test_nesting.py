@@ -467,12 +467,6 @@ def test_dayone_rows_in_blocks_are_scored_with_the_same_word():
     assert told(lambda: model.score([(X[:60], Y[:60]), (X[60:], Y[60:])])) == 1
 
 
-@pytest.mark.skipif(not hasattr(BaseEstimator, "_html_repr"), reason="needs scikit-learn 1.7")
-def test_dayone_a_diagram_in_a_notebook_names_the_check_of_pipelines():
-    for model in (MODEL, SEARCH, PrivateThresholdClassifier(FITTED)):
-        assert "check_pipeline(pipeline)" in model._repr_mimebundle_()["text/html"]
-
-
 def test_dayone_a_search_that_was_changed_after_its_fit_has_no_total():
     search = GridSearchCV(clone(MODEL), {"alpha": [0.0]}, cv=FOLDS).fit(X, Y)
     search.estimator.set_params(epsilon=0.01)

@@ -15,7 +15,6 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -165,18 +164,6 @@ def test_dayone_a_database_of_another_make_is_refused_and_left_alone(path, chang
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("content", ["my diary", "[1, 2]\n" * 99])
-def test_a_foreign_file_is_refused_and_left_alone(tmp_path, content):
-    foreign = tmp_path / "notes.txt"
-    foreign.write_text(content)
-    with pytest.raises(
-        ValueError, match="not the file of a PrivacyOdometer: file is not a database"
-    ) as error:
-        PrivacyOdometer(foreign)
-    assert content.strip() not in str(error.value)
-    assert foreign.read_text() == content
-
-
 @pytest.mark.parametrize("limit", [1.0, None])
 def test_the_cost_to_several_records_at_once_is_refused(limit, path):
     odometer = PrivacyOdometer(path, epsilon=limit)
@@ -266,16 +253,6 @@ def test_a_file_is_the_same_by_any_of_its_names(path, tmp_path):
         link.symlink_to(tmp_path / "elsewhere")
         clone(MODEL).fit(X, Y)
     assert len(odometer.ledgers()) == 2 and not (tmp_path / "elsewhere").exists()
-
-
-def test_reading_makes_and_changes_nothing(path):
-    assert PrivacyOdometer(path).total is None
-    assert not path.parent.exists()
-    with PrivacyOdometer(path) as odometer:
-        clone(MODEL).fit(X, Y)
-    before = path.stat()
-    assert odometer.statement and odometer.total
-    assert path.stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_dayone_a_charge_is_synced_before_the_fit_goes_on(path, monkeypatch):
@@ -384,20 +361,6 @@ def test_what_has_no_gaussian_trade_off_is_for_plans_fixed_in_advance(event, pat
         PrivacyOdometer(path.with_name(f"f{len(fixed)}"), **fixed).charge(ledger_of(event))
 
 
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_the_refusal_of_a_pure_release_says_how_it_counts_and_which_one_fits(adaptive, path):
-    odometer = PrivacyOdometer(path, epsilon=1.0, adaptive=adaptive)
-    odometer.charge(gaussian(0.5))
-    with pytest.raises(BudgetExceededError, match="This would bring the total to") as refused:
-        odometer.charge(ledger_of(PureEvent(0.9)))
-    found = re.search(r"delta of 0 counts as .*: one of epsilon=(0\.\d+) fits", str(refused.value))
-    assert bool(found) == adaptive
-    if adaptive:
-        with pytest.raises(BudgetExceededError):
-            odometer.charge(ledger_of(PureEvent(float(found[1]) + 1e-3)))
-        odometer.charge(ledger_of(PureEvent(float(found[1]))))
-
-
 def test_mini_batches_count_as_full_batches_where_settings_may_follow_from_results(path):
     odometer = PrivacyOdometer(path, epsilon=50.0)
     odometer.charge(ledger_of(*[SampledGaussianEvent(0.01, 2.0)] * 9))
@@ -451,20 +414,6 @@ def test_a_file_that_was_begun_without_a_limit_keeps_the_first_that_it_gets(path
 
 def charge_a_little(odometer):
     odometer.charge(gaussian(0.1))
-
-
-def test_an_entry_tells_when_what_was_fitted_and_for_what(path):
-    before = datetime.now(UTC).replace(microsecond=0)
-    with PrivacyOdometer(path, label="pilot") as odometer, odometer.part("north"):
-        model = clone(MODEL).set_params(class_weight={0: 1, 1: 2}).fit(X, Y)
-    PrivacyOdometer(path, label="by hand").charge(model.privacy_)
-    entry, by_hand = odometer.entries()
-    assert before <= datetime.fromisoformat(entry.time) <= datetime.now(UTC)
-    assert (entry.label, entry.part, entry.estimator) == ("pilot", "north", "DPLogisticRegression")
-    assert entry.parameters["epsilon"] == 0.5 and entry.parameters["class_weight"] == "{0: 1, 1: 2}"
-    assert entry.parameters.keys() == model.get_params(deep=False).keys()
-    assert (by_hand.ledger, by_hand.label) == (model.privacy_, "by hand")
-    assert by_hand.part is by_hand.estimator is None
 
 
 class Stranger(ClassifierMixin, BaseEstimator):

@@ -69,15 +69,6 @@ def test_each_kind_of_loss_has_a_panel_and_the_legend_names_everyone_once():
     assert display.figure_.get_suptitle().startswith("toy: 1,234 rows x 3 features")
 
 
-def test_long_names_stay_inside_the_figure():
-    names = [f"an estimator with a long name, number {i}" for i in range(9)]
-    records = [cell_record(name, fold=fold) for name in names for fold in range(2)]
-    figure = plot(ComparisonResults(records)).figure_
-    figure.canvas.draw()
-    legend = figure.legends[0].get_window_extent()
-    assert figure.bbox.x0 <= legend.x0 and legend.x1 <= figure.bbox.x1
-
-
 @pytest.mark.parametrize("metric", ["accuracy", "training_loss"])
 def test_what_is_far_worse_than_the_others_does_not_stretch_the_axis(metric):
     scores = (0.8, 0.82, 0.84, 0.1) if metric == "accuracy" else (0.3, 0.32, 0.34, 9.0)
@@ -157,28 +148,6 @@ def test_a_parameter_can_have_a_line_for_each_value_instead_of_a_column():
     np.testing.assert_allclose(drawn["the best with step_schedule = 2"], [0.725])
     low, high = axes.get_ylim()
     assert low < 0.72 and high > 0.83
-
-
-def test_the_median_setting_is_in_view_and_the_worst_need_not_be():
-    results = utility()
-    bad = {"accuracy": (0.1, 0.1), "auc": (0.1, 0.1), "loss": (9.0, 9.0)}
-    worse = UtilityCell({"max_iter": 10, "step_schedule": 99.0}, bad)
-    results = UtilityGraphResults(results.estimator, (*results.cells[:3], worse), 1000)
-    accuracy, loss = (plot(results, metric=m).axes_[0].get_ylim() for m in ("accuracy", "loss"))
-    assert 0.5 < accuracy[0] < 0.67 < 0.82 < accuracy[1] < 0.9
-    assert 0.1 < loss[0] < 0.18 < 0.33 < loss[1] < 0.5
-
-
-def test_a_utility_graph_draws_into_given_axes_and_names_what_it_does_not_know():
-    _, axes = plt.subplots(2)
-    assert plot(utility(), axes, metric="loss").axes_.tolist() == axes.tolist()
-    assert axes[-1].get_legend() is not None
-    for options, message in (
-        ({"metric": "f1"}, r"metric='f1' is unknown; choose one of \['accuracy'"),
-        ({"by": "alpha"}, r"by='alpha' is unknown; choose one of \['max_iter'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            plot(utility(), **options)
 
 
 def test_scores_are_drawn_with_their_intervals():

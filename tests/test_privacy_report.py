@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,23 +23,10 @@ from dpglm.privacy.ledger import FIXED_IN_ADVANCE
 from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.study.privacy_report import PRIORS, RATES, RELEASES
-from dpglm.workflow import PrivateSearchCV, private_scores
+from dpglm.workflow import PrivateSearchCV
 
 NASTY = "--><script>alert(\"x\")</script> & 'é'"
 VOID = {"meta", "link", "img", "source"}
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-                None)  # fmt: skip
-# Writes what it sees into the page.
-PROBE = """<script>
-addEventListener("load", () => {
-  const seen = {
-    figures: [...document.querySelectorAll("figure > svg")].map((svg) => svg.clientWidth),
-    tables: [...document.querySelectorAll("table")].map((table) => table.offsetWidth),
-    wide: document.documentElement.scrollWidth > innerWidth,
-  };
-  document.body.dataset.seen = JSON.stringify(seen);
-});
-</script></body>"""
 X, Y = make_census(400, random_state=0)
 
 
@@ -65,20 +50,6 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.texts.append((self.open[-1] if self.open else "", data))
-
-
-def opened(path, page, *options):
-    """Return what the probe saw and what the browser's console holds."""
-    path.write_text(page.replace("</body>", PROBE), encoding="utf-8")
-    process = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         f"--user-data-dir={path.parent / 'profile'}", "--enable-logging=stderr", "--v=0",
-         "--virtual-time-budget=5000", *options, "--dump-dom", path.as_uri()],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    console = [line for line in process.stderr.splitlines() if "CONSOLE" in line]
-    (seen,) = re.findall('data-seen="(.*?)"', process.stdout)
-    return json.loads(seen.replace("&quot;", '"')), console
 
 
 def fitted(**parameters):
@@ -272,16 +243,6 @@ def test_the_command_adds_ledgers_takes_the_total_and_writes_by_the_name(study, 
     assert "No such file" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-@pytest.mark.parametrize("width", [500, 1200])
-def test_a_browser_shows_it_narrow_and_wide(study, tmp_path, width):
-    page = PrivacyReport(study[0], odometer=study[2]).to_html()
-    seen, console = opened(tmp_path / "r.html", page, f"--window-size={width},2000")
-    assert console == [] and not seen["wide"]
-    assert len(seen["figures"]) == 1
-
-
 def test_every_test_that_the_page_on_the_hazards_names_is_there():
     root = Path(__file__).parents[1]
     page = (root / "docs" / "nist_800_226.md").read_text(encoding="utf-8")
@@ -325,23 +286,6 @@ def test_a_release_is_found_among_the_recorded_ones_in_whatever_form(study, tmp_
         replace(bare, neighboring_relation="replace_one"),
     ):
         assert "cannot be added" in composition(other) and "add its" not in composition(other)
-
-
-def test_the_words_fit_what_is_reported(study):
-    model, _, odometer = study
-    alone, both = PrivacyReport(model).to_markdown(), PrivacyReport(odometer).to_markdown()
-    assert "a prediction for a private row is as private as that row." in alone
-    assert "without looking at the data.\n" in alone
-    assert both.count("at the data, but for what the recorded fits and scores released") == 2
-    assert both.count("without looking at the data") == 2
-    assert "all 2 recorded fits and scores, charged with the limit" in both
-    assert "1 adaptive" not in both
-    assert "epsilon at delta 0.001: 2" in both
-    persons = PrivacyReport(ledger(GaussianEvent(3.0), privacy_unit="group")).to_markdown()
-    assert "several persons together" in persons and "several records" not in persons
-    scores = private_scores(model, X, Y, epsilon=1.0, delta=1e-3)
-    report = PrivacyReport(scores)
-    assert report.title.endswith(type(scores).__name__) and report.parameters == {}
 
 
 def test_what_parts_rest_on_is_asserted_beside_a_limit_too(tmp_path):

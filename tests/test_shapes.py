@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression, PoissonRegressor
+from sklearn.linear_model import PoissonRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -223,14 +222,6 @@ def test_of_many_categories_those_that_add_least_and_most_are_drawn():
     assert axes.get_xlabel() == "16 of 40: those that add least and most"
 
 
-def label_boxes(axes):
-    """The boxes of the labels in view of the horizontal axis, from left to right."""
-    low, high = axes.get_xlim()
-    labels = [label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
-    boxes = [label.get_window_extent() for label in labels if label.get_text()]
-    return sorted(boxes, key=lambda box: box.x0)
-
-
 def test_of_many_columns_those_with_the_largest_spread_are_drawn():
     columns = [NumericColumn(f"x{i}", 0, 1) for i in range(70)]
     schema = Schema("wide", columns, Target("y", [0, 1])).additive(1)
@@ -243,35 +234,6 @@ def test_of_many_columns_those_with_the_largest_spread_are_drawn():
     assert display.title.endswith("order: the spread over it; 10 more columns")
     asked = ShapeDisplay.from_estimator(model, schema, columns=schema.feature_names)
     assert len(asked.panels) == 70 and "more columns" not in asked.title
-
-
-@pytest.mark.slow
-def test_labels_do_not_overlap_and_stay_inside_the_figure():
-    long = [f"a category of a long name, number {k}" for k in range(30)]
-    columns = [
-        CategoricalColumn("many", long, handle_unknown="indicator", missing="indicator"),
-        OrdinalColumn("grade", long[:12]),
-        NumericColumn("gain", -99_999, 99_999, scale="asinh", linear_width=100),
-        NumericColumn("part", 0, 1e-3, scale="asinh", linear_width=1e-7),
-        NumericColumn("cost", 0, 12_345_678),
-        DateColumn("day", "2020-01-01", "2020-01-09"),
-        DateColumn("year", "1901-01-01", "2099-12-31"),
-        BooleanColumn("member"),
-    ]
-    schema = Schema("labels", columns, Target("y", [0, 1]))
-    coef = np.linspace(-1, 1, schema.n_encoded)
-    model = LogisticRegression().fit(np.vstack([coef, -coef]), [0, 1])
-    display = ShapeDisplay.from_estimator(model, schema).plot()
-    display.figure_.canvas.draw()
-    for axes in display.axes_:
-        boxes = [axes.title.get_window_extent(), *label_boxes(axes)]
-        assert all(left.x1 < right.x0 for left, right in pairwise(boxes[1:])), axes.get_title()
-        assert min(box.x0 for box in boxes) >= 0 <= min(box.y0 for box in boxes)
-        assert max(box.x1 for box in boxes) <= display.figure_.bbox.x1
-    named = {axes.get_title(): tick_names(axes) for axes in display.axes_}
-    assert named["gain"] == ["−100k", "-5000", "-200", "200", "5000", "100k"]
-    assert "2020" not in named["day"] and len(named["many"]) == 18
-    assert len(set(named["grade"])) == 12
 
 
 class WithoutPandas:

@@ -492,23 +492,6 @@ def test_many_numbers_have_fewer_intervals(count, intervals):
     assert found.n_encoded == count * intervals
 
 
-def test_special_values_are_listed_in_whatever_way_a_list_is_written():
-    listed = [
-        NumericColumn("x", 0, 50, special_values=given)
-        for given in ([7, 90.5], (7.0, 90.5), np.array([7, 90.5]))
-    ]
-    assert listed[0] == listed[1] == listed[2] and listed[0].special_values == (7.0, 90.5)
-    assert listed[0].encoded_names == ["x", "x = 7", "x = 90.5"]
-    for none in ([], np.array([])):
-        assert NumericColumn("x", 0, 50, special_values=none) == NumericColumn("x", 0, 50)
-    dates = [
-        DateColumn("x", FIRST, LAST, special_values=given)
-        for given in (["9999-12-31"], [D(9999, 12, 31)])
-    ]
-    assert dates[0] == dates[1] and dates[0].encoded_names == ["x", "x = 9999-12-31"]
-    assert not NumericColumn("x", 0, 1, n_segments=1, special_values=[0]).is_straight
-
-
 def test_special_values_are_in_the_file_and_a_check_knows_them():
     columns = [
         NumericColumn("gain", 0, 50_000, special_values=[-1, 0, 99_999], integer=True),
@@ -631,17 +614,6 @@ def test_one_and_true_are_two_texts_but_one_number():
         encoder = Schema("one", [CategoricalColumn("x", categories)], TARGET).transformer()
         assert_array_equal(encoder.transform({"x": raw}), expected)
         assert_array_equal(encoder.transform({"x": raw[::-1]}), expected[::-1])
-
-
-@pytest.mark.parametrize("unit", ["ns", "us", "D"])
-def test_spans_and_moments_are_no_numbers_whatever_their_unit(unit):
-    for kind in "mM":
-        raw = np.array([1, 2]).astype(f"{kind}8[{unit}]")
-        number = Schema("one", [NumericColumn("x", 0, 10)], TARGET).transformer()
-        with pytest.raises(ValueError, match="'x' holds something that is not a finite number"):
-            number.transform({"x": raw})
-        category = Schema("one", [CategoricalColumn("x", [1, 2])], TARGET).transformer()
-        assert_array_equal(category.transform({"x": raw}), np.zeros((2, 2)))
 
 
 @in_containers("pandas", "pandas arrow", "polars", "arrow")
