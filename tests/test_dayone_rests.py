@@ -61,7 +61,7 @@ CALLS = {
     "'alpha' for inference: .* level=0.95": lambda: FITTED.inference(alpha=0.05),
     "takes nothing by position; by name: epsilon=": lambda: DPLogisticRegression(1.0),
     r"take privacy_.epsilon\(\)": lambda: FITTED.privacy_["epsilon"],
-    "LinearRegression is no classifier": lambda: private_scores(
+    "LinearRegression has no target_range_: give": lambda: private_scores(
         LinearRegression().fit(X, Y), X, Y, epsilon=1.0
     ),
     "epsilon=1e.300 must be a number at most": lambda: DPLinearSVM(epsilon=1e300).fit(X, Y),
