@@ -60,9 +60,6 @@ class PrivacyCalculator:
     the clipping norm, doubled under ``"replace_one"``. ``sampling_rate`` is the probability of each
     record to enter an iteration; a run makes ``n_iter * sampling_rate`` epochs.
 
-    T full-batch steps of noise multiplier z are exactly ``sqrt(T)/z``-GDP (Dong, Roth & Su 2022,
-    Corollary 2); dp-accounting composes batches numerically. No result costs more than epsilon.
-
     Examples
     --------
     >>> from dpglm import PrivacyCalculator
@@ -257,8 +254,7 @@ def expected_accuracy(
     Returns
     -------
     ExpectedAccuracy
-        Named tuple of ``private``, ``not_private`` and ``standard_error`` of their difference. By
-        theory the second is the guess, and the third is 0.
+        By theory ``not_private`` is the guess, and ``standard_error`` is 0.
 
     Raises
     ------
@@ -267,18 +263,9 @@ def expected_accuracy(
 
     Notes
     -----
-    *Simulation.* The truth is a logistic model in the direction of one that is fitted to the rows,
-    its log-odds scaled to `accuracy`. Each fit gets the rows repeated to `n_samples`, with labels
-    drawn anew, so that a small sample is not memorised. More than 20,000 records are represented by
-    20,000 and the same n mu. Rows of a schema do not show how separate the classes are.
-
-    *Theory.* The model has d whitened columns of equal weight, rows of norm sqrt(d), and normal
-    log-odds with the `accuracy` and `majority`. A clipping norm of ``c sqrt(d)`` then clips
-    residuals at c. Slope and intercept follow the mean gradient at the steps of the plan. In every
-    other direction, noise decays with the mean curvature. Noise of standard deviation s in each
-    column adds ``s sqrt(d)`` to a score, of which the accuracy is that of the sign. The theory
-    ignores noise in the basis, and columns below the noise level. On real tables its error was up
-    to 0.8 points, and 7 with skewed columns (see the page on planning).
+    In a simulation each fit gets the rows repeated to `n_samples`. Labels are drawn anew by a model
+    of that accuracy. More than 20,000 records are 20,000 with the same n mu. Theory takes columns
+    to be white, as large as their bounds, and above the noise. The page on planning has the errors.
 
     Examples
     --------
@@ -348,9 +335,8 @@ def expected_errors(
     Returns
     -------
     ExpectedStandardErrors
-        Named tuple of ``sampling`` and ``privacy``, ``n_samples`` and ``names``, with the methods
-        ``width(level)`` and ``n_samples_for(width, level)``. By simulation, arrays of the medians
-        of the fits: NaN for parameters that were suppressed in half of them or more.
+        By simulation, arrays of the medians of the fits: NaN for parameters that were suppressed
+        in half of them or more.
 
     Raises
     ------

@@ -124,10 +124,7 @@ def _pandas() -> Any:
 
 
 def fetch_table(
-    name: str,
-    data_home: str | os.PathLike[str] | None = None,
-    *,
-    download_if_missing: bool = True,
+    name: str, data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
 ) -> Bunch:
     """Load a public table: UCI Adult, UCI Bank Marketing, or a tenth of KDD Cup 1999.
 
@@ -153,14 +150,10 @@ def fetch_table(
 
     Notes
     -----
-    - Adult: does a person of the 1994 US census earn more than 50,000 dollars? 48,842 rows. The
-      schema leaves the survey weight ``fnlwgt`` out. Ron Kohavi and Barry Becker.
-    - Bank: does a client who was called subscribe to a term deposit? 45,211 rows. The duration of
-      the call is known only once its outcome is. Moro, Cortez and Rita (2014).
-    - KDD Cup 1999: is a network connection normal or an attack? 494,021 rows. Stolfo et al. (1999).
-
-    All from the UCI Machine Learning Repository, CC BY 4.0. The defaults of the estimators were
-    chosen with a look at Adult and Bank: for them a ledger's assumption of none is false.
+    From the UCI Machine Learning Repository, CC BY 4.0; each schema has its source. Adult lacks the
+    survey weight ``fnlwgt``. The duration of a call in Bank is known only once its outcome is. The
+    defaults of the estimators were chosen with a look at Adult and Bank: for them a ledger's
+    assumption of none is false.
 
     Examples
     --------
@@ -253,10 +246,7 @@ _TABLES = {
 
 
 def _found(
-    name: str,
-    names: list[str],
-    data_home: str | os.PathLike[str] | None,
-    download_if_missing: bool,
+    name: str, names: list[str], data_home: str | os.PathLike[str] | None, download_if_missing: bool
 ) -> Any:
     """Read the files from the first folder that has them, or else download, if that is wished."""
     _pandas()

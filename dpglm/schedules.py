@@ -263,11 +263,8 @@ class DynamicNoise(Schedule):
 
     Notes
     -----
-    Hong, Wang & Zhou (2022, Theorem 3.4): an error made in iteration t reaches the end with weight
-    ``q_t = gamma^(T - t)``, with momentum b with ``q_t = (b^(2(T-t+1)) - gamma^(T-t+1)) / (b^2 -
-    gamma)``. By Cauchy-Schwarz (their Lemma 3.1, any clipping norms c_t), ``sigma_t^2 = (sum_i c_i
-    sqrt(q_i)) c_t / (mu^2 sqrt(q_t))`` minimises ``sum q_t sigma_t^2`` subject to ``sum
-    c_t^2/sigma_t^2 = mu^2``. If mu or the clipping norms are unknown or infinite, they count as 1.
+    Hong, Wang & Zhou (2022, Theorem 3.4); the page on schedules has the formulas. If mu or the
+    clipping norms are unknown or infinite, they count as 1.
 
     Examples
     --------
@@ -345,18 +342,9 @@ class InverseTimeDecay(Schedule):
 
     Notes
     -----
-    Let G^2 bound the mean squared norm of a noisy gradient, f have curvature alpha or more, and
-    ``a_t = E ||w_t - w*||^2``. A step h from w_t gives
-
-        ``f(w_t) - f* <= (a_t - a_(t+1)) / (2 h) - alpha a_t / 2 + h G^2 / 2``.
-
-    For ``h = 1/(alpha t)`` the first two terms sum to at most zero: the mean loss of w_1..w_T is at
-    most ``G^2 (1 + log T) / (2 alpha T)`` above f*. Weighted by t, they vanish for
-    ``h = 2/(alpha (t + 1))``, which leaves ``2 G^2 / (alpha (T + 1))``. For
-    ``h = 1/(alpha (t + 1))`` they leave ``alpha/2 sum_t t a_t``, but the bound is the same. The
-    gradient grows by alpha with the distance, so ``a_(t+1) <= (1 - 2/(t + 1)) a_t + h^2 G^2`` and
-    ``a_1 <= G^2/alpha^2``; by induction ``a_t <= G^2 / (alpha^2 t)``. The rest is then at most
-    ``T G^2 / (2 alpha)``, and so is ``sum_t t h G^2 / 2``; the weights sum to ``T (T + 1) / 2``.
+    The loss ends at most ``2 G^2 / (alpha (T + 1))`` above the least, with G^2 the mean squared
+    norm of a noisy gradient. With 1 and 0 it is ``G^2 (1 + log T) / (2 alpha T)``. The page on
+    schedules has the proof.
 
     Examples
     --------
@@ -386,12 +374,9 @@ class ConvexStep(Schedule):
 
     Notes
     -----
-    The step ``min{1/(n beta), B / (sigma sqrt(2 d T))}`` on the sum of n losses minimises
-    ``B^2/(2 step T) + step d sigma^2``, the bound of the descent lemma (Bubeck 2015, Theorem 6.3).
-    On the mean it is n times as large. ``beta = curvature * max_row_norm^2 + alpha``, or after a
-    preconditioner the curvature, and sigma^2 is the mean square of the noise in d coordinates. A
-    hinge has the subgradient step ``B / (G sqrt(T))``, ``G^2 = (n L)^2 + d sigma^2``, with L the
-    smaller of clipping and row norm.
+    The step ``min{1/beta, n B / (sigma sqrt(2 d T))}`` minimises a bound on the mean loss (Bubeck
+    2015, Theorem 6.3). Here beta is the smoothness, and sigma^2 the mean square of the noise in d
+    coordinates. For a hinge it is ``B / (G sqrt(T))``, with G the norm of a noisy subgradient.
 
     Examples
     --------
@@ -550,11 +535,6 @@ class HeavyBall(Momentum):
     ----------
     coefficient : float, default=0.6
         c in [0, 1); 0 is plain descent.
-
-    Notes
-    -----
-    Steps are 1/(1 - c) times as long, and independent noise has ``(1 - c^(2t)) / (1 - c^2)`` times
-    the variance.
 
     Examples
     --------

@@ -113,13 +113,10 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
 
     Notes
     -----
-    Canaries on separate axes are independent trials in one fit (after Steinke, Nasr & Jagielski
-    2023, "Privacy auditing with one (1) training run"). First, the variance of the absent canaries'
-    scores is chi-squared, two-sided: if too small, noise is missing; if too large, noise is used
-    twice. Second, the difference in means is at most the predicted shift. Third, a threshold midway
-    gives ``mu >= Phi^-1(TPR) - Phi^-1(FPR)`` (Nasr et al. 2023) with Clopper-Pearson limits. The
-    tests apply to Gaussian noise: not to private choices, nor to row norms, labels, traces and
-    overflow, which no canary reaches.
+    Canaries on separate axes are independent trials in one fit (Steinke, Nasr & Jagielski 2023).
+    The variance of absent ones' scores is chi-squared, two-sided. The difference in means is at
+    most the predicted shift. A threshold midway gives ``mu >= Phi^-1(TPR) - Phi^-1(FPR)`` with
+    Clopper-Pearson limits. The page on the guarantee says what no canary reaches.
 
     Examples
     --------

@@ -8,11 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from dpglm.calculator import (
-    ExpectedStandardErrors,
-    expected_accuracy,
-    expected_errors,
-)
+from dpglm.calculator import ExpectedStandardErrors, expected_accuracy, expected_errors
 from dpglm.datasets import sample_from_schema
 from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.debiasing import RAREST

@@ -296,10 +296,7 @@ _DASHES = ("--", ":", "-.")
 
 @display_of.register
 def _comparison(
-    results: ComparisonResults,
-    *,
-    dataset: str | None = None,
-    metrics: Iterable[str] = MAIN_METRICS,
+    results: ComparisonResults, *, dataset: str | None = None, metrics: Iterable[str] = MAIN_METRICS
 ) -> Display:
     if dataset is None and len(results.datasets) == 1:
         (dataset,) = results.datasets

@@ -23,12 +23,7 @@ from dpglm.audit.report import AuditReport
 from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
 from dpglm.privacy.events import FilterEvent, GaussianEvent, counted, single_releases
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_mu
-from dpglm.privacy.ledger import (
-    ENTROPY,
-    FIXED_IN_ADVANCE,
-    PrivacyLedger,
-    rounded_up,
-)
+from dpglm.privacy.ledger import ENTROPY, FIXED_IN_ADVANCE, PrivacyLedger, rounded_up
 from dpglm.privacy.odometer import FILE_START, OdometerRecord, PrivacyOdometer, public_parameters
 from dpglm.schema.table import plain_path
 from dpglm.study.comparison import one_line, strict_json

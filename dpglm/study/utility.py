@@ -262,13 +262,9 @@ class UtilityGraph:
 
     Notes
     -----
-    The noise on the mean gradient of n records is ``z C / n``, so each fit gets exactly n rows.
-    These are n different ones, or every one of m ``floor(n/m)`` or ``ceil(n/m)`` times. Fewer rows
-    lower all held-out scores alike, unless m is within a few times the number of columns.
-
-    In each repeat all settings share one split into rows to fit and rows to score, while their
-    noise is independent. A setting that cannot be fitted, or diverges, is a row of the results
-    with the reason. The workflow is that of van Dijk et al. (2024, "Proactive DP").
+    Each fit gets exactly n rows: n different ones, or every one of m ``floor(n/m)`` or
+    ``ceil(n/m)`` times. In each repeat all settings share one split into rows to fit and to score.
+    One that cannot be fitted, or diverges, is a row of the results with the reason.
 
     Examples
     --------

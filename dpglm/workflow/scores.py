@@ -254,14 +254,10 @@ def private_scores(
 
     Notes
     -----
-    Guarantee: (epsilon, delta)-differential privacy for the scored records. A few statistics are
-    released once, and all scores follow from them. `ScoreVault` proves each sensitivity. The last
-    three of ``scores`` need a histogram of log-odds in 64 bins by label (Fichtenberger, Henzinger &
-    Upadhyay 2023). Without it all sums may have one draw of noise with delta = 0 (Hardt & Talwar
-    2010). Under ``"zero_out"`` a null record, whose squared norm overflows, adds nothing to any
-    sum: in a share it is half right.
-
-    Intervals (Wilson; Hanley & McNeil 1982) hold for a random sample that no fit saw.
+    Guarantee: (epsilon, delta)-differential privacy for the scored records. All scores follow from
+    a few statistics, each released once; `ScoreVault` proves each sensitivity. A null record, whose
+    squared norm overflows, adds nothing to any sum under ``"zero_out"``: in a share it is half
+    right. Intervals hold for a random sample that no fit saw. The page on scores has the methods.
 
     Examples
     --------
