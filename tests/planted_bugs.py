@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyClassifier
 from tapes import Scripted, on_tape, record, replay
 
 from dpglm import (
@@ -521,23 +522,14 @@ def a_search_states_all_that_it_releases():
     return released <= search.privacy_.mu()
 
 
-class Constant:
-    """Predicts one label, and is right as often as that occurs."""
-
-    def __init__(self, label):
-        self.label = label
-
-    def predict(self, X):
-        return np.full(len(X), self.label)
-
-
 def settings_are_chosen_by_the_law_that_is_charged(relation="zero_out"):
     """Of three models that are right on 20, 30 and 40 records."""
     labels, epsilon = np.repeat([0, 1, 2], [20, 30, 40]), 0.2
     moves = 2 if relation == "replace_one" else 1
     budget, event = PrivacyBudget(1.0, DELTA, relation), ChoiceEvent(epsilon)
-    models, entropy = [Constant(label) for label in range(3)], entropy_source()
-    rows = LabelledRows(np.zeros((90, 1)), labels)
+    rows, entropy = LabelledRows(np.zeros((90, 1)), labels), entropy_source()
+    models = [DummyClassifier(strategy="constant", constant=label) for label in range(3)]
+    models = [model.fit(np.zeros((90, 1)), labels) for model in models]
     vaults = (SearchVault(rows, [(event, 1)], budget, entropy) for _ in range(N_FITS))
     chosen = [vault.choose_model(models, epsilon) for vault in vaults]
     law = np.exp(epsilon / moves * np.array([20, 30, 40]))

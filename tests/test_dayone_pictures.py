@@ -4,13 +4,10 @@ import copy
 import importlib
 import inspect
 import pickle
-from html import escape
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import dpglm
@@ -31,14 +28,10 @@ from dpglm.exceptions import UtilityWarning, instead_of
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.study import (
     PrivacyReport,
-    ShapeDisplay,
-    cli,
     expected_accuracy,
     expected_errors,
-    model_card,
     plot,
 )
-from dpglm.study.cli import main
 from dpglm.study.shapes import terms_of
 from dpglm.workflow import PrivateCalibratedClassifier
 
@@ -70,17 +63,6 @@ def test_dayone_parameters_of_other_libraries_are_answered_by_what_there_is(esti
     assert known == [*inspect.signature(estimator.__init__).parameters][1:]
     for same in (clone(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert repr(same) == repr(model)
-
-
-def test_dayone_the_same_is_said_in_grids_and_pipelines():
-    X, y = np.eye(10), [0, 1] * 5
-    for search in (GridSearchCV, PrivateSearchCV):
-        with pytest.raises(ValueError, match=r"Invalid parameter 'C' .* alpha, as 1 / "):
-            search(DPLogisticRegression(), {"C": [1.0]}).fit(X, y)
-    with pytest.raises(TypeError, match=r"'cv' for PrivateCalibratedClassifier: .* fitted model"):
-        PrivateCalibratedClassifier(DPLogisticRegression(), cv="prefit")
-    with pytest.raises(ValueError, match="'tol' for DPLinearSVM: how long a run is"):
-        make_pipeline(DPLinearSVM()).set_params(dplinearsvm__tol=1e-3)
 
 
 def test_dayone_methods_that_are_not_here_say_what_is():
@@ -133,19 +115,6 @@ def fitted(schema, model=DPLogisticRegression, seed=0, **options):
         return pipeline.fit(table, y)
 
 
-@pytest.mark.parametrize(
-    ("n_segments", "options"),
-    [(8, {}), (1, {"model": DPLinearSVM}), (8, {"preconditioner": "diagonal"})],
-)
-def test_dayone_a_column_without_effect_ranks_last_of_nine(n_segments, options):
-    display = ShapeDisplay.from_estimator(fitted(PEOPLE.additive(n_segments), **options))
-    *_, last = display.plot().axes_
-    assert len(display.axes_) == 9 and last.get_title() == "nothing"
-    assert "order: the spread over the noise" in display.title
-    assert display.figure_.legends[0].get_texts()[0].get_text() == "95 % of the noise"
-    assert all(axes.collections or axes.containers for axes in display.axes_)
-
-
 def test_dayone_bands_are_as_wide_as_refits_spread():
     schema = PEOPLE.additive(1)
     found = [
@@ -184,8 +153,6 @@ def printed(tmp_path_factory):
         "ledger": model.privacy_,
         "plan": model.plan(400, 9),
         "plan of choices": dpglm.DPAGDClassifier().plan(40_000, 9),
-        "plan of a minimiser": baselines.ObjectivePerturbation().plan(400, 9),
-        "plan of batches": DPLinearSVM(sampling_rate=0.5).plan(400, 9),
         "search": search.plan(4000, 9),
         "odometer": odometer,
         "scores": private_scores(model, X, y, epsilon=9.0),
@@ -219,23 +186,6 @@ def test_dayone_what_prints_does_so_in_80_columns_and_in_one_style(printed):
     assert len(styles) == 1
 
 
-def test_dayone_a_ledger_prints_its_guarantee_and_a_list_of_assumptions(printed):
-    ledger, text, html = printed["ledger"]
-    assert text.startswith("(epsilon=8, delta=1e-06)-differentially private")
-    assert text.count("\n- ") == 5
-    for assumption in ledger.assumptions:
-        assert assumption in ledger.statement and escape(assumption) in html
-    assert "noise_multiplier" in html and "\n" not in ledger.statement
-    assert repr(ledger) == f"<PrivacyLedger: {ledger.statement}>"
-
-
-def test_dayone_a_plan_prints_what_the_command_prints(printed, capsys):
-    main(["plan", "--epsilon", "8", "--n", "400", "--features", "9", "--n-iter", "3"])
-    plan, text, _ = printed["plan"]
-    assert text in capsys.readouterr().out
-    assert list(plan.to_frame().index) == [1, 2, 3]
-
-
 def test_dayone_scores_print_what_was_asked_for_and_intervals_that_were_cut():
     X, y = make_census(400, random_state=0)
     model = DPLogisticRegression(epsilon=8.0, classes=[0, 1], max_iter=3).fit(X, y)
@@ -246,33 +196,3 @@ def test_dayone_scores_print_what_was_asked_for_and_intervals_that_were_cut():
         whole = np.isclose(value - low, high - value)
         assert (f"{value:,.0f} ({low:,.0f} to {high:,.0f})" in text) != whole
     assert "positive class  1" in text and "Calibration curve" in text and "ROC curve" in text
-    asked = private_scores(model, X, y, epsilon=9.0, scores=["calibration_curve", "log_loss"])
-    assert "Calibration curve" in str(asked) and float(asked.log_loss) == asked.log_loss.value
-    assert asked.to_frame().index.tolist() == ["log_loss"]
-
-
-def test_dayone_what_looks_right_at_first_ends_in_a_sentence(printed, tmp_path):
-    model, frame = printed["inference"][0], pd.DataFrame({"age": [1]})
-    with pytest.raises(TypeError, match=r"made by ShapeDisplay\.from_estimator"):
-        ShapeDisplay(model)
-    fit = DPLogisticRegression(classes=[0, 1], max_iter=2).fit(*make_census(200, random_state=0))
-    with pytest.raises(ValueError, match="data=<DataFrame> must be a dict of public facts"):
-        model_card(fit, data=frame)
-    with pytest.raises(TypeError, match=r"attributes: take scores\.accuracy"):
-        printed["scores"][0]["accuracy"]
-    table, described = tmp_path / "t.csv", tmp_path / "s.json"
-    schema = Schema("t", [NumericColumn("age", 0, 9)], Target("y", ["no", "yes"]))
-    described.write_text(schema.to_json())
-    table.write_text("age,y\n1,no\n2,yes\n")
-    for given in (schema, described, str(described)):
-        assert dpglm.read_csv(table, given).data["age"].tolist() == [1.0, 2.0]
-    table.write_bytes(b"PAR1\xff\xfe")
-    with pytest.raises(ValueError, match=r"For Parquet use dpglm\.sources\.ParquetSource"):
-        dpglm.read_csv(table, schema)
-
-
-def test_dayone_an_audit_of_all_says_how_far_it_is(capsys, monkeypatch):
-    monkeypatch.setattr(cli, "AUDITED", {n: cli.AUDITED[n] for n in ("majority", "privgene")})
-    main(["audit", "--all", "--canaries", "100", "--fits", "100"])
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("1 of 2, after 0 s: auditing majority") and second.startswith("2 of 2")

@@ -25,7 +25,6 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import Vault
-from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.schema.values import null_rows
 from dpglm.sources.arrays import ArraySource
 from dpglm.sums.rows import rows_of
@@ -34,7 +33,6 @@ from dpglm.workflow import (
     PrivateKFold,
     PrivateSearchCV,
     PrivateThresholdClassifier,
-    make_private_scorer,
     private_scores,
     private_train_test_split,
 )
@@ -96,32 +94,8 @@ def test_dayone_a_label_is_one_class_however_it_is_spelled(forms, kind):
         exact = private_scores(fitted, X, texts, epsilon=math.inf, scores="accuracy").accuracy.value
         assert exact == pytest.approx(fitted.score(X, texts))
     assert DPLogisticRegression(max_iter=2).fit(X, texts).classes_.size == 2
-    for twice in (
-        {"classes": [NFC("é"), NFD("é")]},
-        {"class_weight": {NFC("été"): 1, NFD("été"): 2}},
-    ):
-        with pytest.raises(ValueError, match=r"each class once|twice"):
-            DPLogisticRegression(**{"classes": listed} | twice).fit(X, texts)
-
-
-def test_dayone_a_search_counts_labels_however_they_are_spelled():
-    texts = np.where(X[:, 0] > 0, "ici", NFD("été"))
-    settings = {"classes": [NFC("été"), "ici"], "epsilon": 1e3}
-    search = PrivateSearchCV(DPLogisticRegression(), {}, **settings)
-    with record() as tape:
-        search.fit(X, texts)
-    (choice,) = [each for each in tape.releases if each.event == search.plan_.ledger.events[1][0]]
-    assert choice.exact[0] > N / 2
-
-
-def columns(_, names):
-    return Schema("people", [NumericColumn(name, 0, 100) for name in names], Target("y", [0, 1]))
-
-
-@pytest.mark.parametrize("make", [CategoricalColumn, Target, columns])
-def test_dayone_a_schema_lists_a_text_once(make):
-    with pytest.raises(ValueError, match="twice"):
-        make("x", [NFC("é"), NFD("é")])
+    with pytest.raises(ValueError, match="each class once"):
+        DPLogisticRegression(classes=[NFC("é"), NFD("é")]).fit(X, texts)
 
 
 # Null records
@@ -289,8 +263,6 @@ def test_dayone_assume_finite_lets_nothing_reach_a_fit(Estimator, bad):
 
 SEEDED = {
     "scores": lambda: private_scores(PUBLIC, X, Y, epsilon=1.0, delta=1e-3),
-    "pure": lambda: private_scores(PUBLIC, X, Y, epsilon=1.0, scores="accuracy"),
-    "scorer": lambda: make_private_scorer("auc", epsilon=1.0)(PUBLIC, X, Y),
     "calibration": lambda: PrivateCalibratedClassifier(PUBLIC).fit(X, Y),
     "threshold": lambda: PrivateThresholdClassifier(PUBLIC).fit(X, Y),
     "fit": lambda: DPLogisticRegression(max_iter=2).fit(X, Y),

@@ -95,11 +95,6 @@ def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
     (folder / "fits.json").write_text(fits.to_json())
     (folder / "fits.csv").write_text(f"{right.name},left\n30,no\n31,soon\n")
     assert run(folder, "schema fits.csv --check fits.json") == 0
-    # As a fit of the file reads it.
-    numbered = Schema("fits", [right], Target("left", [0, 1]))
-    (folder / "fits.json").write_text(numbered.to_json())
-    (folder / "fits.csv").write_text(f"{right.name},left\n30,0\n31,1\n")
-    assert run(folder, "schema fits.csv --check fits.json") == 0
 
 
 def test_a_draft_of_a_file_sees_kinds_beside_blanks_and_times(folder, capsys):
@@ -126,9 +121,7 @@ def test_a_warning_is_a_line_without_our_code(folder, capsys):
     ("change", "why"),
     [
         ({"version": 2}, "it is of version 2"),
-        ({"method": "pickle"}, "its method 'pickle' is unknown"),
         ({"coef": [[0.0, 1.0]]}, "do not fit its schema"),
-        ({"intercept": ["a"]}, "could not convert"),
         ({"ledger": {}}, "not a ledger"),
     ],
 )
@@ -149,23 +142,16 @@ def test_what_cannot_be_done_is_refused_before_anything_is_spent(folder, capsys)
         # Before any row is read, here one that is none.
         "fit ragged.csv --epsilon 5 --schema draft.json --output m.json": "fill in upper of 'age'",
         f"{fit} --schema s.json --output m.pkl": "m.pkl must end in .json",
-        f"{fit} --schema none.json --output m.json": "none.json cannot be opened",
-        f"{fit} --schema s.json --output s.json/m.json": "m.json cannot be opened",
         f"{fit} --schema s.json --output none/m.json": "m.json cannot be opened",
         f"{fit} --schema s.json --output svm.json": "svm.json exists; give --overwrite",
         f"{fit} --schema s.json --limit 9 --output m.json": "begun without a limit",
         f"{fit} --schema s.json --groups id --output m.json": "belong together",
         "fit t.csv --epsilon 5 --schema s.json --limit 9 --output m.json": "which is not given",
-        "fit s.json --epsilon 5 --schema s.json --output m.json": "is JSON and not a table",
         "fit t.csv --epsilon 5 --schema t.csv --output m.json": "--schema: the schema is not JSON",
-        "report svm.json --output none/r.md": "r.md cannot be opened",
         "predict s.json t.csv": "it has no 'format'",
-        "schema t.csv --check svm.json": "argument --check: the schema lacks",
         "schema s.json --check s.json": "is JSON and not a table",
-        "schema ragged.csv": "line 3, is not one record",
         f"{fit} --schema s.json --relation add_or_remove_one --output m.json": "n_samples_estimate",
         "predict svm.json t.csv --probabilities": "has no probabilities",
-        "schema t.csv --target none": "is no column of the table",
     }
     for command, why in wrong.items():
         assert why in refused(folder, capsys, command)
@@ -189,8 +175,6 @@ def test_persons_are_protected_by_a_column_that_is_no_feature(folder, capsys):
     assert "exists" in refused(folder, capsys, f"{persons} --odometer p.jsonl --output p.json")
     again = f"{persons} --odometer p.jsonl --overwrite --output p.json"
     assert "beyond the limit of 6" in refused(folder, capsys, again)
-    assert run(folder, f"{persons} --odometer new.jsonl --overwrite --output p.json") == 0
-    assert capsys.readouterr().err.endswith("new.jsonl was begun new, without a limit.\n")
     table["age"] = table["age"].where(table.index > 3, "")
     table.to_csv(folder / "p.csv", index=False)
     assert "nobody's" in refused(folder, capsys, f"{persons} --output q.json")
@@ -229,7 +213,6 @@ def test_a_number_is_fitted_predicted_planned_and_reported_by_name(tmp_path, cap
         f"{fit} --output m.json": "the target of schema 'pay' is a number; choose one of linear,",
         "fit t.csv --epsilon 5 --schema l.json --estimator gamma --output m.json": "of logistic,",
         f"{fit} --estimator linear --groups job --max-contributions 2 --output m.json": "single",
-        "predict gamma.json t.csv --probabilities": "has no probabilities",
         "predict w.json t.csv": "its range [2, 2] is empty",
         "plan --n 50 --epsilon 1 --estimator linear --width 1": "--width: linear predicts a number",
         "compare --csv t.csv --schema s.json": "its target 'wage' is a number, for regressors such",

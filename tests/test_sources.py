@@ -210,25 +210,18 @@ def wages(tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", [DPLinearRegression, DPPoissonRegressor])
-def test_every_source_gives_a_regressor_the_same_coefficients_without_noise(model, wages):
+def test_parquet_and_dask_give_a_regressor_the_same_coefficients_without_noise(model, wages):
     folder, schema, (table, y) = wages[0], wages[1], (wages[2].data, wages[2].target)
     encode = schema.transformer().fit_transform
     X, array = np.asarray(encode(table)), pytest.importorskip("dask.array")
-    sources = {
-        "csr": (sparse.csr_array(X), y),
-        "parquet": (ParquetSource(folder / "t.parquet", schema, block_rows=77),),
-        "iterable": (Blocks(X, y),),
-        "memory map": (ArraySource(memory_map(folder, X), y, block_rows=100),),
-        "stored": (ArraySource(Slices(X), Slices(y), block_rows=100),),
-        "dask": (array.from_array(X, (150, -1)), array.from_array(y, 150)),
-    }
+    parquet = ParquetSource(folder / "t.parquet", schema, block_rows=77)
+    dask = array.from_array(X, (150, -1)), array.from_array(y, 150)
     options = {"target_bounds": schema.target.bounds, "max_row_norm": schema.max_row_norm()}
-    options["max_iter"] = 3
-    estimator = model(epsilon=np.inf, **options)
+    estimator = model(epsilon=np.inf, max_iter=3, **options)
     expected, ledger = fitted(estimator, encode(table), y)
-    for name, source in sources.items():
+    for source in ((parquet,), dask):
         got, charged = fitted(estimator, *source)
-        assert_allclose(got, expected, rtol=1e-10, atol=0, err_msg=name)
+        assert_allclose(got, expected, rtol=1e-10, atol=0)
         assert charged == ledger
 
 
@@ -240,12 +233,9 @@ def test_of_a_number_in_an_iterable_few_values_are_kept():
         DPLogisticRegression().fit(source)
 
 
-@pytest.mark.parametrize("sparse_output", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_cache_is_read_in_later_passes_and_leaves_nothing(
-    sparse_output, tmp_path, census, monkeypatch
-):
+def test_a_cache_is_read_in_later_passes_and_leaves_nothing(tmp_path, census, monkeypatch):
     schema, files = census_files(tmp_path)
-    options = {"block_rows": 130, "sparse_output": sparse_output}
+    options = {"block_rows": 130, "sparse_output": True}
     plain, folder = ParquetSource(tmp_path, schema, **options), tmp_path / "kept"
     folder.mkdir()
     cached = ParquetSource(files[0].parent, schema, **options, cache=folder)
@@ -259,14 +249,12 @@ def test_a_cache_is_read_in_later_passes_and_leaves_nothing(
         return opened[-1]
 
     monkeypatch.setattr(base, "TemporaryFile", open_in)
-    rare = DPLogisticRegression(max_iter=3, sampling_rate=0.002, preconditioner="diagonal")
-    for estimator in ESTIMATORS[:1] if sparse_output else (ESTIMATORS[0], ESTIMATORS[3], rare):
-        estimator = clone(estimator).set_params(classes=schema.classes)
-        expected, ledger = fitted(estimator, plain)
-        got, charged = fitted(estimator, cached)
-        assert_array_equal(got, expected)
-        assert charged == ledger
-        assert opened[-1].closed
+    estimator = clone(ESTIMATORS[0]).set_params(classes=schema.classes)
+    expected, ledger = fitted(estimator, plain)
+    got, charged = fitted(estimator, cached)
+    assert_array_equal(got, expected)
+    assert charged == ledger
+    assert opened[-1].closed
     assert encoded.count(cached) == len(cached.block_rows) * len(opened)
     # also when a fit fails, in a pass or elsewhere
     for passes, error in ((0, ZeroDivisionError), (3, KeyboardInterrupt)):
@@ -322,13 +310,9 @@ def test_parquet_that_does_not_fit_the_schema_is_refused(tmp_path):
     pd.DataFrame({"age": [1.0], "tall": ["no"]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"a.parquet has no column 'size'"):
         ParquetSource(tmp_path, PEOPLE)
-    with pytest.raises(ValueError, match="block_rows=0"):
-        ParquetSource(tmp_path, PEOPLE, block_rows=0)
     pd.DataFrame({"age": [], "size": [], "tall": []}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="holds no rows"):
         ParquetSource(tmp_path, PEOPLE)
-    with pytest.raises(TypeError, match=r"is a path; give ParquetSource\(path, schema\)"):
-        DPLogisticRegression().fit(str(tmp_path))
 
 
 def truncate(path):
@@ -342,15 +326,6 @@ def census_files(folder):
     for i in range(2):
         table[300 * i : 300 * i + 300].to_parquet(folder / f"part-{i}.parquet")
     return schema, [folder / f"part-{i}.parquet" for i in range(2)]
-
-
-def test_a_truncated_parquet_file_stops_the_fit_before_it_starts(tmp_path):
-    schema, (_, second) = census_files(tmp_path)
-    truncate(second)
-    with pytest.raises(OSError, match=r"part-1.parquet could not be read as Parquet: .*footer"):
-        ParquetSource(tmp_path, schema)
-    with pytest.raises(FileNotFoundError):
-        ParquetSource(tmp_path / "missing", schema)
 
 
 @pytest.mark.parametrize("passes", [0, 3])
@@ -441,13 +416,10 @@ def test_a_row_that_grows_while_its_norm_is_taken_is_noticed(census, monkeypatch
         DPLogisticRegression(max_iter=3).fit(ArraySource(Slices(X), y, block_rows=BLOCK))
 
 
-@pytest.mark.parametrize("cache", [1, 2.0, b"folder", lambda: None])
-def test_a_cache_that_is_no_folder_is_refused(cache, census):
+def test_a_cache_that_is_no_folder_is_refused(census):
     source = ArraySource(Slices(census[0]), census[1], block_rows=BLOCK)
-    source.cache = cache
-    with pytest.raises(
-        TypeError, match=r"cache=.* must be None, True or the path of a folder"
-    ) as e:
+    source.cache = 1
+    with pytest.raises(TypeError, match="cache=1 must be None, True or the path of a") as e:
         DPLogisticRegression(max_iter=3).fit(source)
     assert not hasattr(e.value, "privacy_ledger")
 
@@ -568,14 +540,10 @@ BLOCKS = [(np.eye(3), [0, 1, 0]), (np.eye(3), [1, 1, 0])]
     ("then", "error", "message"),
     [
         (BLOCKS[:1], OSError, "Block 1 of the iterable could not be read: the data end before it"),
-        ([*BLOCKS, BLOCKS[0]], ValueError, "More than 2 blocks"),
         ([BLOCKS[0], (np.eye(3)[:2], [0, 1])], ValueError, r"Block 1 .*shape \(2, 3\).*same"),
         ([BLOCKS[0], (np.eye(3), [0, 1])], ValueError, r"labels of shape \(2,\)"),
-        ([BLOCKS[0], (np.eye(3, 4), [0, 1, 1])], ValueError, r"shape \(3, 4\)"),
         ([BLOCKS[0], (np.eye(3), [0, 2, 1])], ValueError, "Block 1 .*y holds the label .*2"),
         ([BLOCKS[0], (np.full((3, 3), np.nan), [0, 1, 1])], ValueError, "Block 1 .*X contains NaN"),
-        ([BLOCKS[0], (np.array([["a"] * 3] * 3), [0, 1, 1])], ValueError, "Block 1 .*table of num"),
-        ([BLOCKS[0], 5], OSError, "Block 1 of the iterable could not be read: cannot unpack"),
     ],
 )
 def test_passes_that_differ_are_refused_before_any_noise(then, error, message, monkeypatch):
@@ -604,7 +572,6 @@ def test_blocks_of_an_iterable_are_iterated_over_once_more_if_they_are_cached(ce
         ((block for block in BLOCKS), TypeError, "can be iterated over again, got generator"),
         ([], ValueError, "iterable of blocks is empty"),
         ([(np.eye(3), [0, 1])], ValueError, r"Block 0 .*got \(3, 3\) and \(2,\)"),
-        ([(np.zeros((0, 3)), [])], ValueError, "iterable of blocks is empty"),
         ([BLOCKS[0], (np.eye(3, 2), [0, 1, 1])], ValueError, "Block 1 .*2 features.*first has 3"),
         ([BLOCKS[0], 7], OSError, "Block 1 of the iterable could not be read"),
     ],
@@ -614,26 +581,10 @@ def test_blocks_that_do_not_fit_together_are_refused(blocks, error, message):
         DPLogisticRegression(max_iter=2).fit(blocks)
 
 
-@pytest.mark.parametrize(
-    ("X", "y", "message"),
-    [
-        (np.zeros((2, 2, 2)), np.zeros(2), "two dimensions"),
-        (np.zeros((0, 2)), np.zeros(0), "no empty one"),
-        (np.zeros((3, 2)), np.zeros(2), r"y must have shape \(3,\)"),
-        (np.zeros((3, 2)), Slices(np.zeros((3, 1))), r"y must have shape \(3,\)"),
-    ],
-)
-def test_arrays_that_do_not_fit_together_are_refused(X, y, message):
-    with pytest.raises(ValueError, match=message):
-        ArraySource(X, y)
-    with pytest.raises(ValueError, match="block_rows=True"):
-        ArraySource(np.zeros((3, 2)), np.zeros(3), block_rows=True)
-
-
-def test_a_source_brings_its_labels():
-    source = ArraySource(np.eye(3), [0, 1, 1])
-    with pytest.raises(TypeError, match="ArraySource holds the labels; leave out y"):
-        DPLogisticRegression().fit(source, [0, 1, 1])
+@pytest.mark.parametrize("y", [np.zeros(2), Slices(np.zeros((3, 1)))])
+def test_arrays_that_do_not_fit_together_are_refused(y):
+    with pytest.raises(ValueError, match=r"y must have shape \(3,\)"):
+        ArraySource(np.zeros((3, 2)), y)
 
 
 def test_labels_are_inferred_declared_and_checked(census):
@@ -641,18 +592,8 @@ def test_labels_are_inferred_declared_and_checked(census):
     words = np.array(["no", "yes"])[y]
     model = DPLogisticRegression(max_iter=2).fit(ArraySource(X, words, block_rows=BLOCK))
     assert model.classes_.tolist() == ["no", "yes"] and "inferred" in model.privacy_.statement
-    three = DPLogisticRegression(max_iter=2, classes=[2, 0, 1]).fit(Blocks(X, y))
-    assert three.classes_.tolist() == [0, 1, 2] and three.coef_.shape == (3, X.shape[1])
     with pytest.raises(ValueError, match=r"Block 0 .*label .*, which is not in classes=\[0, 2\]"):
         DPLogisticRegression(max_iter=2, classes=[0, 2]).fit(Blocks(X, y))
-    with pytest.raises(ValueError, match="1 class, and two or more are needed"):
-        DPLogisticRegression(max_iter=2).fit(Blocks(X, 0 * y))
-    with pytest.raises(ValueError, match="Unknown label type"):
-        DPLogisticRegression(max_iter=2).fit(Blocks(X, y + 0.5))
-    numbers = DPLogisticRegression(max_iter=2, classes=list(range(12)))
-    for data in ((ArraySource(X, np.array(["0", "10"])[y]),), (X, np.array(["0", "10"])[y])):
-        with pytest.raises(ValueError, match="label '0', which is not in classes"):
-            numbers.fit(*data)
     many = DPLogisticRegression(max_iter=2).fit(Blocks(X[:30], np.arange(30), rows=10))
     assert len(many.classes_) == 30
 
