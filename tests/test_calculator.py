@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
+from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.calculator import PrivacyCalculator, expected_accuracy
 from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
@@ -209,10 +209,8 @@ def test_the_expected_accuracy_is_that_of_descents_in_white_columns(
     ("given", "message"),
     [
         ({"preconditioner": None}, "of DPLogisticRegression with a full"),
-        ({"preconditioner": "diagonal"}, "simulate others"),
         ({"classes": range(3)}, "two classes only"),
         ({"Model": DPLinearSVM}, "simulate others"),
-        ({"Model": DPAGDClassifier}, "simulate others"),
         ({"n_features": None}, "n_features=None: give the number of columns, or public rows"),
         ({"accuracy": 0.6, "majority": 0.7}, "above majority=0.7, which is 0.5 or more"),
         ({"accuracy": 1.0}, "accuracy=1.0 must be below 1"),

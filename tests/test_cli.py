@@ -21,7 +21,7 @@ from dpglm import DPLogisticRegression, PrivacyOdometer, Schema
 from dpglm.datasets import make_census
 from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.schema import CategoricalColumn, NumericColumn, Target
-from dpglm.study import comparison, methods, plot
+from dpglm.study import methods, plot
 from dpglm.study.cli import main
 from dpglm.study.comparison import ComparisonResults
 from dpglm.study.methods import AUDITED, METHODS
@@ -30,7 +30,6 @@ pytest.importorskip("matplotlib")
 
 QUICK = ["--n-samples", "300", "--max-iter", "3", "--folds", "2", "--delta", "1e-3"]
 QUICK += ["--estimators", "logistic,majority", "--epsilons", "2,0.5", "--seed", "0"]
-EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def compare(*arguments):
@@ -71,7 +70,6 @@ def test_every_named_estimator_runs_and_spends_no_more_than_its_epsilon(capsys, 
 
 
 def test_every_estimator_of_the_package_is_audited_by_name_and_every_baseline_compared():
-    """Found by walking the package, so that a new one cannot be left out."""
     for module in pkgutil.walk_packages(dpglm.__path__, "dpglm."):
         if module.name != "dpglm.__main__":
             importlib.import_module(module.name)
@@ -143,7 +141,6 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
 def test_an_interruption_says_how_to_resume_and_the_rerun_gives_the_same_table(
     capsys, monkeypatch, tmp_path
 ):
-    """A fit that is finished is in the file before the next begins: a kill costs one fit."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert compare() == 0
     unbroken = capsys.readouterr().out
@@ -186,35 +183,6 @@ def test_the_module_is_the_program(capsys, monkeypatch):
             runpy.run_module("dpglm", run_name="__main__")
         message = f"{name}: error: the following arguments are required: COMMAND\n"
         assert (exit_.value.code, capsys.readouterr().err) == (2, message)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("DPGLM_DATA" not in os.environ, reason="DPGLM_DATA names no folder of data")
-@pytest.mark.parametrize(("name", "drawn"), [("adult", False), ("bank", True)])
-def test_the_example_on_real_data_prints_the_default_estimator_and_writes_its_files(
-    name, drawn, tmp_path, capsys, monkeypatch
-):
-    shown = ["logistic", "privgene", "output-perturbation-svm"]
-
-    def compare_few(tables, estimators, **options):
-        return comparison.compare(tables, {name: estimators[name] for name in shown}, **options)
-
-    options = ["--quick", "--n-samples", "300", "--results", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", [f"compare_{name}.py", *options])
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setattr("_compare.compare", compare_few)
-    if not drawn:
-        monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    runpy.run_path(str(EXAMPLES / f"compare_{name}.py"), run_name="__main__")
-    printed = capsys.readouterr().out
-    lines = printed.splitlines()
-    assert lines[0].startswith(f"{name}: ") and lines[0].endswith("delta 1e-08")
-    (accuracy, *_) = (line.split()[1] for line in lines if f" {shown[0]} " in line)
-    assert 0.2 < float(accuracy) < 0.95
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ([f"{name}.json", f"{name}.png"] if drawn else [f"{name}.json"])
-    assert "failed" not in printed and ("No figure: " in printed) != drawn
-    assert all(f"  {label}  " in printed for label in shown)
 
 
 FEW = ["--canaries", "300", "--fits", "100"]

@@ -109,7 +109,6 @@ def test_two_workers_give_the_same_results_as_one(unbroken, tmp_path, backend):
 
 
 def test_cells_have_seeds_of_their_own_only_where_the_run_has_one():
-    """Without one the noise is fresh, and every random_state stays as it was given."""
     for seeds, n_different in (((7, 8), 12), ((7, 7), 6), ((None, None), 12)):
         FITS.clear()
         chance = {"chance": DummyClassifier(strategy="uniform"), "private": ESTIMATORS["private"]}

@@ -216,12 +216,9 @@ def test_dictionary_round_trip_through_json():
             "from 1 to 9007199254740992",
         ),
         ({"events": [{"kind": "choice", "count": 1, "epsilon": 10**400}]}, "must be a number"),
-        ({"events": 3}, "not a ledger"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
         ({"reporting_delta": 1.0}, "reporting_delta=1.0"),
-        ({"reporting_delta": 0.0}, "reporting_delta=0.0"),
         ({"assumptions": "abc"}, "list of strings"),
-        ({"assumptions": [1]}, "list of strings"),
         ({"seeded": "false"}, "seeded must be true or false"),
     ],
 )
@@ -336,7 +333,6 @@ def test_numerical_composition_is_hardly_above_the_exact_cost(noise_multiplier, 
 
 
 def test_a_delta_is_never_above_1():
-    """Where the distributions leave nothing, and the allowance for rounding comes on top."""
     assert 0.999 < composed_delta([(SampledGaussianEvent(1.0, 0.5), 100)], 0.0) <= 1.0
     few = [(SampledGaussianEvent(0.1, 3.0), 5)]
     allowed = composed_delta(few, 0.5) - composed_pld(few).get_delta_for_epsilon(0.5)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import itertools
 import math
 import multiprocessing
 import os
@@ -29,7 +28,6 @@ from dpglm import (
     PrivacyOdometer,
     seeded_noise,
 )
-from dpglm.datasets import fetch_table
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy import odometer as odometer_module
 from dpglm.privacy.events import (
@@ -43,13 +41,6 @@ from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.odometer import JointCharge, public_parameters
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import ExponentialDecay
-from dpglm.schema import load_schema
-from dpglm.sources import ParquetSource
-from dpglm.sources.csv import read_texts
-from dpglm.study import PrivacyReport
-from dpglm.study.cli import main
-from dpglm.study.comparison import read_records
-from dpglm.study.models import read_model
 from dpglm.workflow import PrivateSearchCV, PrivateThresholdClassifier, private_scores
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
@@ -100,7 +91,6 @@ def test_a_fit_beyond_the_limit_is_refused_before_anything_is_released(path, req
 
 @pytest.mark.slow
 def test_it_reaches_the_worker_processes_of_a_search(path):
-    """One fit, sent as a search with two jobs sends it: to a process that the block has begun."""
     started_before = set(Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4)))
     with PrivacyOdometer(path) as odometer:
         (elsewhere,) = Parallel(n_jobs=2)([delayed(MODEL.fit)(X, Y)])
@@ -182,7 +172,6 @@ def test_bad_parameters(path, parameters, words):
 
 
 def test_blocks_that_overlap_end_on_their_own(path, tmp_path):
-    """As those of two threads do: the first to begin is also the first to end."""
     first, second = PrivacyOdometer(path), PrivacyOdometer(tmp_path / "second.db")
     first.__enter__()
     second.__enter__()
@@ -516,7 +505,6 @@ MUS = [gdp_mu(epsilon, 1e-6) for epsilon in (0.7, 0.4, 0.5)]
 
 
 def test_the_total_of_parts_is_that_of_the_dearest_at_every_delta(path):
-    """Of a pure and of a Gaussian release which is the dearer depends on delta."""
     odometer, pure, noisy = PrivacyOdometer(path), ledger_of(PureEvent(0.8)), gaussian(0.9)
     odometer.part("a").charge(pure)
     assert odometer.total.epsilon(1e-9) == pytest.approx(0.8)
@@ -759,32 +747,6 @@ def test_dayone_paths_are_as_a_shell_would_read_them(path, tmp_path, monkeypatch
             clone(MODEL).fit(X, Y)
         monkeypatch.delenv("DPGLM_ODOMETER")
     assert not [*here.iterdir()]
-
-
-def test_dayone_every_path_of_the_package_is_read_in_one_way(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "schema.json").write_text(load_schema("census").to_json())
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    assert load_schema("~/schema.json") == load_schema("census")
-    assert len(read_texts("~/t.csv")) == 1
-    PrivacyOdometer("~/s.db").charge(gaussian(0.5))
-    PrivacyReport.from_files("$HOME/s.db").save("~/report.md")
-    assert (tmp_path / "report.md").exists()
-    assert main(["odometer", "~/s.db", "--plot", "~/figure.png"]) == 0
-    assert (tmp_path / "figure.png").exists()
-    doors = [
-        load_schema, read_texts, read_records, read_model,
-        PrivacyReport.from_files, PrivacyReport(gaussian(0.5)).save,
-        lambda name: ParquetSource(name, load_schema("census")),
-        lambda name: fetch_table("adult", data_home=name),
-    ]  # fmt: skip
-    for use, name in itertools.product(doors, ("", "$NOWHERE/x.md", "~nobody-is-this/x.md")):
-        with pytest.raises(ValueError, match=r"path=.*(is empty|not known here)"):
-            use(name)
-    for options in (["odometer"], ["report"], ["schema"], ["compare", "--output"]):
-        with pytest.raises(SystemExit):
-            main([*options, "$NOWHERE/x"])
-        assert "names a user or a variable" in capsys.readouterr().err
 
 
 def test_a_block_that_cannot_begin_is_not_begun(path, monkeypatch):

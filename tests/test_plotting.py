@@ -69,16 +69,6 @@ def test_each_kind_of_loss_has_a_panel_and_the_legend_names_everyone_once():
     assert display.figure_.get_suptitle().startswith("toy: 1,234 rows x 3 features")
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "training_loss"])
-def test_what_is_far_worse_than_the_others_does_not_stretch_the_axis(metric):
-    scores = (0.8, 0.82, 0.84, 0.1) if metric == "accuracy" else (0.3, 0.32, 0.34, 9.0)
-    named = [(f"estimator {i}", {metric: score}) for i, score in enumerate(scores)]
-    records = [cell_record(name, fold=k, **found) for name, found in named for k in range(2)]
-    low, high = plot(ComparisonResults(records), metrics=[metric]).axes_[0].get_ylim()
-    assert all(low < score < high for score in scores[:3])
-    assert high - low < 0.5
-
-
 def test_it_draws_into_given_axes():
     figure, axes = plt.subplots()
     with pytest.raises(ValueError, match="ax holds 1 axes; 2 are needed, one per panel"):

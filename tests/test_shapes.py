@@ -138,7 +138,6 @@ def shown(axes, column, values):
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=["lines", "curves"])
 def test_curves_points_and_bars_are_the_terms_in_the_units_of_the_table(schema):
-    """Between two of its points a curve is straight, on the scale of its column."""
     model = fitted(schema)
     drawn, terms = panels(model), explain_local(model, ROWS)
     assert set(drawn) == set(schema.feature_names)

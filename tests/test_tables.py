@@ -105,11 +105,6 @@ KINDS = [
     (BooleanColumn("x", missing=True), [False, None], [[0], [1]]),
     (DateColumn("x", FIRST, LAST), [D(2020, 1, 3), D(1999, 1, 1)], [[0.25], [0]]),
     (
-        DateColumn("x", "2020-01-01", "2020-01-09", missing="indicator"),
-        [D(2020, 1, 9), None],
-        [[1, 0], [0.5, 1]],
-    ),
-    (
         DateColumn("x", FIRST, LAST, missing=D(2020, 1, 5), out_of_bounds="missing"),
         [None, D(2038, 1, 1)],
         [[0.5], [0.5]],
@@ -121,11 +116,6 @@ KINDS = [
         [[0.5, 0], [0.5, 1], [0.5, 1]],
     ),
     (CategoricalColumn("x", ["a", "b"]), ["b", "c", None, "a"], [[0, 1], [0, 0], [0, 0], [1, 0]]),
-    (
-        CategoricalColumn("x", ["a", "b"], handle_unknown="indicator"),
-        ["b", "c", None],
-        [[0, 1, 0], [0, 0, 1], [0, 0, 1]],
-    ),
     (
         CategoricalColumn("x", ["a", "b"], handle_unknown="indicator", missing="indicator"),
         ["b", "c", None],
@@ -260,11 +250,8 @@ REFUSED = [
     (NumericColumn("x", 0, 4), [1.0, None], "missing values, the first in row 2; say in the"),
     (NumericColumn("x", 0, 4), ["1", SECRET], r"\(written 1234.5, if .* row 2"),
     (NumericColumn("x", 0, 4), [1.0, np.inf], "not a finite number .* the first in row 2"),
-    (NumericColumn("x", 0, 4), [1.0, float("nan")], "missing values, the first in row 2"),
-    (NumericColumn("x", 0, 1e30), [D(2020, 1, 1)], "not a finite number .* the first in row 1"),
     (NumericColumn("x", 0, 1e30), [D(2020, 1, 1) - D(2019, 1, 1)], "not a finite number"),
     (BooleanColumn("x"), ["true", SECRET], "not true or false, the first in row 2"),
-    (BooleanColumn("x"), [1, 2], "not true or false, the first in row 2"),
     (DateColumn("x", FIRST, LAST), ["2020-01-05", SECRET], "not a date .* the first in row 2"),
     (DateColumn("x", FIRST, LAST), [20200105], "not a date .* the first in row 1"),
     (DateColumn("x", FIRST, LAST), [D(2020, 1, 5), None], "missing values, the first in row 2"),
@@ -556,7 +543,6 @@ def test_an_artificial_table_has_all_kinds():
     ],
 )
 def test_a_table_of_another_form_is_refused(table, says):
-    """Of a data frame a name that comes twice is a fifth form."""
     with pytest.raises(ValueError, match="several columns 'a'"):
         Schema.draft(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(ValueError, match=says):
@@ -575,7 +561,6 @@ def test_spaces_around_texts_do_not_count_in_any_table(tmp_path):
 @in_every_reader
 @pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
 def test_accents_may_be_spelled_in_either_way_in_any_table(forms, reader, tmp_path):
-    """As macOS writes them apart in names of files and exports."""
     ours, theirs = (partial(unicodedata.normalize, form) for form in forms)
     texts = [*map(theirs, ["été chaud", "élan vital"])]
     for kind, width in ((CategoricalColumn, 2), (OrdinalColumn, 1), (TextColumn, 8)):
@@ -641,7 +626,6 @@ def test_the_day_of_a_moment_is_that_of_the_clock_on_the_wall(container):
     ],
 )
 def test_a_whole_number_that_a_float_may_have_rounded_is_no_category(column, container):
-    """As pandas makes floats of integers of which one is missing."""
     schema = Schema("s", [column], Target("y", [0, 1]))
     with pytest.raises(ValueError, match=r"'x' holds floats of 2\^53 or more.*row 2; give strings"):
         schema.transformer().fit_transform(container({"x": [None, float(2**53 + 1)]}))
@@ -745,31 +729,19 @@ period = partial(DateColumn, "x", first=FIRST, last=LAST)
 letter = partial(CategoricalColumn, "x", ["a", "b"])
 WRONG = [
     (number, {"scale": "log"}, "scale='log'"),
-    (number, {"integer": "no"}, "integer='no'"),
-    (number, {"out_of_bounds": None}, "out_of_bounds=None"),
-    (number, {"linear_width": 0}, "linear_width=0"),
     (number, {"linear_width": 1e-300, "scale": "asinh", "upper": 1e10}, "linear_width=1e-300"),
-    (number, {"n_segments": 512}, "n_segments=512"),
     (period, {"height": 0.0}, "height=0.0; give a number above 0"),
     (number, {"special_values": [1, math.inf]}, "list each as a finite number"),
     (number, {"special_values": [2, 1]}, "distinct values in rising order"),
-    (number, {"special_values": [0.0, -0.0]}, "distinct values in rising"),
     (number, {"special_values": 2}, "give a list"),
-    (number, {"special_values": "12"}, "give a list"),
     (period, {"special_values": ["1.1.1900"]}, "list each as a public day"),
-    (period, {"special_values": FIRST}, "give a list"),
     (number, {"missing": 10}, "missing=10"),
     (period, {"missing": "indicater"}, "'indicater'; give None, 'indicator'"),
-    (period, {"missing": "1999-01-01"}, "missing="),
     (period, {"last": "2019-01-01"}, "(2020, 1, 1) and last="),
-    (period, {"first": "1.2.2020"}, "first='1.2.2020'"),
     (BooleanColumn, {"name": "x", "missing": 1}, "missing=1"),
     (OrdinalColumn, {"name": "x", "categories": ["a"]}, "list at least two"),
-    (OrdinalColumn, {"name": "x", "categories": ["a", "b"], "missing": "c"}, "missing='c'"),
     (letter, {"missing": "c"}, "missing='c'"),
-    (letter, {"handle_unknown": "drop"}, "handle_unknown='drop'"),
     (CategoricalColumn, {"name": "x", "categories": ["a ", "b"]}, "leave out spaces around"),
-    (TextColumn, {"name": "x", "n_features": 0}, "n_features=0"),
     (TextColumn, {"name": "x", "n_features": 8, "missing": " "}, "missing=' '"),
 ]
 
