@@ -147,17 +147,7 @@ class KnownParameters(KnownArguments):
     partial_fit = Offered("each fit is charged in full; give fit all rows, or blocks of them")
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters, as scikit-learn's estimators do.
-
-        Parameters
-        ----------
-        **params
-            Parameters of nested objects are named ``<name>__<parameter>``.
-
-        Returns
-        -------
-        self
-        """
+        """Set parameters, as scikit-learn's estimators do, and return the estimator."""
         known = self.get_params(deep=False)
         outer = dict.fromkeys(name.partition("__")[0] for name in params)
         if advice := advice_on(type(self).__name__, known, outer):

@@ -656,19 +656,10 @@ class NamedSchedules:
     """An estimator whose schedules are given as numbers, names or objects."""
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters of this estimator, and of schedules within it.
+        """Set parameters, as scikit-learn's estimators do, and return the estimator.
 
         A schedule that was given by its name has parameters too: ``noise_schedule="dynamic"`` and
         ``noise_schedule__decay=4.0``.
-
-        Parameters
-        ----------
-        **params
-            As in scikit-learn.
-
-        Returns
-        -------
-        self
         """
         for name in {key.partition("__")[0] for key in params if "__" in key} & {*NAMES}:
             value = params.get(name, getattr(self, name, None))

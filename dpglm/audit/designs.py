@@ -158,14 +158,11 @@ def canary_scores(
     Notes
     -----
     Each released sum contains a canary's clipping norm C_t, with probability q, and noise of
-    standard deviation s_t, the declared sensitivity times the noise multiplier. The score is
-    ``sum_t (C_t / s_t) (g'sum_t / s_t) / S`` with ``S^2 = sum_t C_t^2 / s_t^2`` and g the direction
-    of a canary's gradient. For K classes g is along ``p - e_y``, the slope of the loss at equal
-    scores. No other weights detect more. In the full batch (q = 1) a present canary has mean S.
-    With mini-batches it has mean ``q S`` and variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``,
-    an absent one still 1. Under ``"replace_one"`` both have a variance of that kind, and scores are
-    divided by its root. The audit checks this marginal distribution: not that samples are
-    independent of one another.
+    standard deviation s_t. The score is ``sum_t (C_t / s_t) (g'sum_t / s_t) / S`` with
+    ``S^2 = sum_t C_t^2 / s_t^2`` and g the direction of a canary's gradient, of the slope of the
+    loss at equal scores. No other weights detect more. A present canary has mean ``q S`` and
+    variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``, an absent one 0 and 1. Under
+    ``"replace_one"`` both have a variance of that kind, and scores are divided by its root.
     """
     coins = coin_flips(n_canaries, random_state)
     estimator, plan = _on_axes(estimator, n_canaries, stage)

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from dpglm.privacy.events import Event
 from dpglm.privacy.vault import Vault
-
-if TYPE_CHECKING:
-    from dpglm.privacy.events import Event
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class RecordedRelease:
     The sensitivity is the L2 norm for a sum, rounding included, and the range for a choice.
     """
 
-    event: "Event"
+    event: Event
     exact: np.ndarray
     sensitivity: float
     answer: Any
@@ -33,7 +31,7 @@ class ReleaseRecorder:
         self.releases: list[RecordedRelease] = []
         self._answers = answers
 
-    def note(self, event: "Event", sensitivity: float, exact: np.ndarray, draw: Callable) -> Any:
+    def note(self, event: Event, sensitivity: float, exact: np.ndarray, draw: Callable) -> Any:
         """Record a release; return its answer, or the answer to replay."""
         answer = draw(exact)
         if self._answers is not None:
@@ -79,21 +77,9 @@ def record(
     ReleaseRecorder
         To its ``releases`` each fit adds.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.audit.recorder import largest_ratio, record
-    >>> X, y = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
-    >>> neighbour = X.copy()
-    >>> neighbour[7] = 1e308  # a row that overflows contributes nothing
-    >>> model = DPLogisticRegression(max_iter=5, classes=[0, 1])
-    >>> with record(model) as recorded:
-    ...     model = model.fit(X, y)
-    >>> with record(model, recorded) as replayed:
-    ...     model = model.fit(neighbour, y)
-    >>> 0.5 < largest_ratio(recorded, replayed) <= 1.0
-    True
+    Notes
+    -----
+    The page on verification has an example.
     """
     recorder = ReleaseRecorder(answers) if recorder is None else recorder
     vault_type = type(estimator)._vault_type
@@ -108,21 +94,9 @@ def record(
 def largest_ratio(recorded: ReleaseRecorder, replayed: ReleaseRecorder) -> float:
     """Return the most by which a release moved, relative to its sensitivity: at most 1.
 
-    Parameters
-    ----------
-    recorded, replayed : ReleaseRecorder
-        Records of the same fits on two neighbouring tables.
-
-    Returns
-    -------
-    float
-        The largest ratio of a move to the sensitivity that the fit declared. The move is the L2
-        distance of two sums, or the range of the difference of two vectors of scores.
-
-    Raises
-    ------
-    ValueError
-        If the number, order or costs of the releases differ: only the sums may depend on a record.
+    The records are of the same fits on two neighbouring tables. A move is the L2 distance of two
+    sums, or the range of the difference of two vectors of scores. A ValueError is raised if the
+    number, order or costs of the releases differ: only the sums may depend on a record.
     """
     tables = recorded.releases, replayed.releases
     if [*map(_public, tables[0])] != [*map(_public, tables[1])]:

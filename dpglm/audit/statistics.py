@@ -26,10 +26,9 @@ class CanaryScores:
     """The scores of the canaries of one fit, (n_canaries,), and which of them are present.
 
     If the claim holds, an absent canary has a standard normal score. That of a present one is
-    shifted up by `shift`, which follows from the plan. It has `excess_variance` in addition: a
-    canary is not in every mini-batch. ``mu`` is the Gaussian differential privacy claimed by the
-    ledger. If the claim is not Gaussian, it is that of the true positive rate that the claim allows
-    at the audit's false positive rate. ``violations`` are those that need no statistics, in words.
+    shifted up by `shift`, which follows from the plan, and has `excess_variance` in addition: a
+    canary is not in every mini-batch. ``mu`` is the claim, or that of the true positive rate that
+    it allows at the audit's false positive rate. ``violations`` need no statistics.
     """
 
     scores: np.ndarray = field(repr=False)
@@ -55,16 +54,13 @@ class AuditResult:
     power : str
         The violations that the audit would have caught with probability 0.99, in words.
     mu_claimed, mu_lower_bound : float
-        The claim for a Gaussian release, and a Clopper-Pearson lower confidence bound on the true
-        mu. These and the next five are NaN where the audit is not one of canaries' scores.
+        The claim, and a Clopper-Pearson bound; NaN, with the next five, but for canaries' scores.
     variance, variance_limits : float, tuple of float
         Variance of the scores of absent canaries, 1 if the noise is as charged, and its limits.
     shift, shift_limit : float
-        Mean score of present canaries less that of absent ones. Above the limit the sensitivity is
-        larger than was charged.
+        Mean score of present canaries less that of absent ones, and the most as charged.
     caught_sensitivity, caught_noise : float
-        A sensitivity above this factor times the charged one, or noise below it, is caught with
-        probability 0.99; NaN for an audit by coefficients.
+        Factors of the charged ones, beyond which they are caught with probability 0.99.
     epsilon_claimed, epsilon_lower_bound : float
         The same bounds for a private choice, or for an audit by coefficients; NaN for canaries.
     """

@@ -228,14 +228,10 @@ class ComparisonResults(ResultTable):
     def rows(self, dataset: str | None = None) -> list[dict[str, Any]]:
         """Average over folds and repeats, for one dataset or all.
 
-        Returns
-        -------
-        list of dict
-            One per dataset, estimator and epsilon, with the fields that its fits share. The number
-            ``n_cells`` leaves out the ``n_errors`` that raised. Each metric has its mean under its
-            name, and its standard error under the name with ``_se`` (None for a single fit).
-            ``loss``, the largest ``ledger_epsilon`` and the first fit's ``guarantee`` follow. The
-            metrics are None if every fit raised.
+        There is one dictionary per dataset, estimator and epsilon, with the fields that its fits
+        share. The number ``n_cells`` leaves out the ``n_errors`` that raised. Each metric has its
+        mean under its name, None if every fit raised, and its standard error under the name with
+        ``_se``. ``loss``, the largest ``ledger_epsilon`` and a ``guarantee`` follow.
         """
         groups: dict[tuple, list[Row]] = {}
         for record in self.records:
@@ -269,15 +265,8 @@ class ComparisonResults(ResultTable):
     def table(self, metrics: Iterable[str] = MAIN_METRICS) -> str:
         """Return a plain-text table: estimators down, epsilons across, mean ± standard error.
 
-        Parameters
-        ----------
-        metrics : iterable of {"accuracy", "auc", "training_loss", "test_loss", "fit_seconds"}
-
-        Returns
-        -------
-        str
-            One table per dataset, in blocks of three epsilons. An estimator without privacy has
-            the same value at every epsilon.
+        There is one table per dataset, in blocks of three epsilons. An estimator without privacy
+        has the same value at every epsilon.
         """
         metrics = tuple(metrics)
         return "\n\n".join(self._table(name, metrics) for name in self.datasets)
@@ -404,14 +393,9 @@ def compare(
     >>> from dpglm.study import compare
     >>> from dpglm.datasets import make_census
     >>> census = {"census": make_census(1000, random_state=0)}
-    >>> print(compare(census, {"private": DPLogisticRegression()}, epsilons=[1.0]))
-    census: 1,000 rows x 99 features, 5-fold cross-validation, delta 1e-06
-    mean ± standard error over the folds
-    <BLANKLINE>
-                    epsilon 1
-    accuracy, test fold
-      private  0... ±0...
-    ...
+    >>> results = compare(census, {"private": DPLogisticRegression()}, epsilons=[1.0])
+    >>> results.headline("census")
+    'census: 1,000 rows x 99 features, 5-fold cross-validation, delta 1e-06'
     """
     refuse_regressors("compare", *estimators.values())
     budgets = [(epsilon, float(delta)) for epsilon in dict.fromkeys(map(float, epsilons))]

@@ -53,10 +53,7 @@ class Display:
     def plot(self, ax: Any = None) -> Self:
         """Draw the panels.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes or array of Axes, optional
-            One per panel, row by row; by default a new figure.
+        They go to one Axes each, row by row, or to those of a new figure.
         """
         self.axes_ = self._new_axes() if ax is None else np.atleast_1d(np.asarray(ax)).ravel()
         if len(self.axes_) != len(self.panels):
@@ -130,18 +127,15 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
 
     =====================  =====================================================================
     `PrivacyOdometer`      Use of a study's limit, fit by fit.
-    `PrivacyLedger`        How often an attack can be right that a record was there, against how
-                           often it is wrong.
-    ``PrivateScores``      ROC curve, calibration curve and confusion matrix, with intervals of 95
-                           percent; in the matrix, those of the noise alone.
-    ``inference()``        Intervals, of which the thick part is due to the draw of the records
-                           alone, without const; straight numbers are per standard deviation.
+    `PrivacyLedger`        True against false positive rates of the best attack.
+    ``PrivateScores``      Curves and confusion matrix, with intervals of 95 percent; in the matrix,
+                           those of the noise alone.
+    ``inference()``        Intervals; the thick part is due to the draw of the records alone.
     ``ComparisonResults``  Scores against epsilon; horizontal lines are without privacy. Options:
                            ``dataset``, needed if there are several; ``metrics``.
-    ``UtilityGraph.run``   The best setting for each value of a parameter. Bars are standard errors
-                           of the difference from the recommended setting, the star. Options:
-                           ``metric``, "accuracy", "auc" or "loss"; ``by``, a parameter that gets a
-                           line for each value instead of a panel.
+    ``UtilityGraph.run``   The best setting for each value of a parameter. Options: ``metric``,
+                           "accuracy", "auc" or "loss"; ``by``, a parameter with a line for each
+                           value instead of a panel.
     =====================  =====================================================================
 
     Examples

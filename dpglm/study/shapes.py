@@ -224,16 +224,13 @@ def explain_local(
 
     Examples
     --------
-    >>> from dpglm import DPLogisticRegression, Schema
-    >>> from dpglm.schema import BooleanColumn, NumericColumn, Target
-    >>> columns = [NumericColumn("age", 0, 100), BooleanColumn("member")]
-    >>> schema = Schema("people", columns, Target("paid", ["no", "yes"]))
-    >>> people = {"age": list(range(100)), "member": [True, False] * 50}
-    >>> model = DPLogisticRegression(epsilon=5.0, classes=schema.classes)
-    >>> model = model.fit(schema.transformer().fit_transform(people), ["no", "yes"] * 50)
-    >>> terms = explain_local(model, {"age": [50, 20], "member": [True, False]}, schema)
-    >>> terms.columns.tolist(), terms.shape
-    (['age', 'member', '(intercept)'], (2, 3))
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.schema import load_schema
+    >>> model = DPLogisticRegression().fit(*make_census(2000, random_state=0))
+    >>> rows, _ = make_census(2, random_state=1, as_frame=True)
+    >>> explain_local(model, rows, load_schema("census").additive(1)).shape
+    (2, 15)
     """
     _, intercept, terms = terms_of(estimator, schema, pos_label)
     raw = read_columns(rows, [term.column.name for term in terms])
@@ -255,12 +252,6 @@ class ShapeDisplay(Display):
     Each term is zero on average over the values that the schema allows. Terms are sorted by their
     standard deviation over these, divided by that of their noise if it is known. Make it with
     `from_estimator`, draw it with ``plot``; `explain_local` returns the terms of rows.
-
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-    axes_ : ndarray of matplotlib Axes
-        One per column.
 
     Notes
     -----

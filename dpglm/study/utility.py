@@ -106,16 +106,7 @@ class UtilityGraphResults(ResultTable):
     def least_epsilon(self, *, accuracy: float, max_passes: float = math.inf) -> dict[str, Any]:
         """Return the setting that reaches a mean accuracy with the least epsilon.
 
-        Parameters
-        ----------
-        accuracy : float
-        max_passes : float, default=inf
-            How often each record may be read.
-
-        Raises
-        ------
-        ValueError
-            If no setting does.
+        Each record may be read `max_passes` times. A ValueError is raised if no setting does.
         """
         known = [
             (cell, row)
@@ -135,15 +126,10 @@ class UtilityGraphResults(ResultTable):
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per setting, in the order of the grid.
 
-        Returns
-        -------
-        list of dict
-            ``setting``, the parameters as text, and each parameter under ``param_`` and its name.
-            ``epsilon`` and ``passes`` are None for estimators without. ``accuracy``, ``auc``,
-            ``loss`` and ``rank`` are means over the repeats. Standard errors are under ``_se``,
-            those of the difference from the recommended setting under ``_gap_se``. Then follow
-            ``n_repeats``, ``recommended`` and ``error``. Means are None if there is an error, and
-            standard errors after a single repeat.
+        It has ``setting``, the parameters as text, and each under ``param_`` and its name. Means
+        over the repeats are ``accuracy``, ``auc``, ``loss`` and ``rank``. Their standard errors are
+        under ``_se``, those of the difference from the recommended setting under ``_gap_se``. Then
+        follow ``epsilon``, ``passes``, ``n_repeats``, ``recommended`` and ``error``.
         """
         measured = self._measured()
         best, rows = measured[_best(measured)], []

@@ -519,8 +519,7 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
 
     Notes
     -----
-    Guarantee: that of `private_scores`, for each call. The folds must follow from public facts:
-    ``cv=PrivateKFold(5)``, not the default. A `PrivacyOdometer` around all counts the fits as well.
+    Folds must follow from public facts: ``cv=PrivateKFold(5)``, not the default.
 
     Examples
     --------
