@@ -46,7 +46,6 @@ COMPARE = {
     "--csv {here}/notes.txt --schema {here}/notes.txt": "argument --schema: the schema is not JSON",
     "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: {here}/notes.txt has no col",
     "--csv {here}/no.csv --schema {here}/s.json": "argument --csv: {here}/no.csv cannot be opened",
-    "--schema {here}/s.json": "--csv and --schema, a file of its public bounds",
     "--epsilons 1,x": "argument --epsilons: 'x' is not a number",
     "--epsilons 1e-12 --delta 1e-12": "estimator logistic: epsilon=1e-12 with delta=1e-12 is too",
     "--delta 1": "argument --delta: '1' must be above 0 and below 1",

@@ -174,7 +174,6 @@ def test_seeded_noise_does_not_compose_with_seeded_noise():
         ([(PureEvent(0.1), 1)], "delta=0)"),
         ([(PureEvent(0.1), 400)], "delta=1e-05)"),  # by their trade-offs they cost less
         ([(PureEvent(0.1), 1), (GaussianEvent(20.0), 1)], "delta=1e-05)"),
-        ([(PureEvent(math.inf), 1), (PureEvent(0.1), 400)], "delta=1e-05"),
     ],
 )
 def test_the_sentence_has_no_delta_where_none_is_needed(events, delta):
@@ -218,7 +217,6 @@ def test_dictionary_round_trip_through_json():
         ({"events": [{"kind": "choice", "count": 1, "epsilon": 10**400}]}, "must be a number"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
         ({"reporting_delta": 1.0}, "reporting_delta=1.0"),
-        ({"assumptions": "abc"}, "list of strings"),
         ({"seeded": "false"}, "seeded must be true or false"),
     ],
 )

@@ -260,7 +260,6 @@ PRIVATE_STEPS = [
     ColumnTransformer([("a", make_pipeline(selected(SPENDS)), [0, 1])], n_jobs=2),
     selected(PrivateSearchCV(SPENDS, {}, classes=[0, 1])),
     selected(GridSearchCV(SPENDS, {}, cv=KFold(2))),
-    selected(BaggingClassifier(SPENDS, 2, bootstrap=False)),
     selected(StackingClassifier([("a", SPENDS)], SPENDS, cv=KFold(2))),
     selected(TransformedTargetRegressor(SPENDS)),
     selected(HELD),
