@@ -25,7 +25,7 @@ from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import SELECTIONS, ChoosingVault
 from dpglm.privacy.vault import GaussianSum, PrivacyFilter, grid_spacing
-from dpglm.schedules import Constant, HeavyBall, NesterovMomentum, PublicMetadata, Schedule
+from dpglm.schedules import Constant, NesterovMomentum, PublicMetadata
 from dpglm.sums.objective import Objective
 
 SETTING = {
@@ -127,7 +127,6 @@ def test_the_course_of_the_budget_matches_the_vectors(vectors):
 
 
 def test_averaged_gradients_match_the_vectors(vectors):
-    """Unnormalised sums, weighted by their precision; each noisy on its own."""
     for row in vectors("selection", "gradavg"):
         first, second = np.array([3.0, 0.0]), np.array([0.0, 4.0])
         plan = with_costs(
@@ -218,7 +217,6 @@ def test_the_last_accepted_iterate_or_the_average_is_returned(averaging, outcome
 
 
 def test_by_default_steps_are_around_those_of_logistic_regression():
-    """As long a way, and twice that on offer, times the released gradient."""
     for n_samples in (200, 5000):
         plan = DPAGDClassifier().plan(n_samples, 20).in_whitened_space(7.0)
         other = DPLogisticRegression(max_iter=plan.n_iter).plan(n_samples, 20)
@@ -229,15 +227,7 @@ def test_by_default_steps_are_around_those_of_logistic_regression():
         assert offered == pytest.approx(2 * 0.3 * other.step)
 
 
-def test_a_high_cap_on_iterations_does_not_shorten_the_steps_of_those_that_can_be_paid():
-    plans = [DPAGDClassifier(max_iter=cap).plan(5000, 20) for cap in ("auto", 40, 1000)]
-    assert [plan.n_iter for plan in plans] == [40] * 3
-    assert len({plan.max_step_length(0, plan.max_step, 1.0) for plan in plans}) == 1
-    assert DPAGDClassifier(max_iter=7).plan(5000, 20).n_iter == 7
-
-
 def test_a_choice_counts_by_how_far_its_noise_lets_steps_be_told_apart():
-    """Steps are counted on the grid of 20, of which the tenth is the public one."""
     plan = DPAGDClassifier().plan(5000, 20)
     assert plan.shrink_to_default(2, 1.0, scale=0.0) == 2
     assert plan.shrink_to_default(2, 1.0, scale=1e12) == 10
@@ -269,23 +259,6 @@ def test_the_grid_follows_the_steps_and_shrinks_when_none_helps():
     assert tops[:8] == pytest.approx([2, 2, 2, 1.5, 0.75, 0.75, 0.75, 1.125])
 
 
-def test_iterations_are_counted_from_one():
-    """In the trace, and for a momentum."""
-
-    told = []
-
-    class Counting(HeavyBall):
-        def direction(self, gradient, velocity, t):
-            told.append(t)
-            return super().direction(gradient, velocity, t)
-
-    with on_tape(Scripted([1, 2, 0, 3, *[0] * 40])):
-        trace = descend(plan_for(momentum=Counting(0.5)))
-    assert told[:4] == [1, 2, 3, 3]
-    assert trace.iteration[:8] == [1, 1, 2, 2, 3, 3, 3, 3]
-    assert trace.release[4:8] == ["gradient", "selection", "refinement", "selection"]
-
-
 def test_without_noise_the_finest_grid_is_2_to_the_minus_20_of_the_first():
     plan = plan_for(epsilon=math.inf, step_shrink=0.5)
     with on_tape(Scripted([0] * 100)):
@@ -294,7 +267,6 @@ def test_without_noise_the_finest_grid_is_2_to_the_minus_20_of_the_first():
 
 
 def test_a_gradient_of_zero_has_no_direction():
-    """And none is invented by dividing by its length."""
     objective = Recorder()
     with on_tape(Scripted([4, 4], [np.zeros(2), np.array([0.0, 1e-200])])):
         trace = descend(with_costs(plan_for(), 1.0, 0.3, 0.1), objective)
@@ -304,7 +276,6 @@ def test_a_gradient_of_zero_has_no_direction():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
 def test_the_choice_of_a_step_pays_for_the_rounding_of_its_scores(alpha):
-    """Of the sums of losses, and of adding up to n times a record's bound and the penalty."""
     objective, plan = Recorder(), with_costs(plan_for(alpha=alpha), 1.0, 0.3, 0.1)
     with on_tape(Scripted([2, 3], [np.array([30.0, -50.0])] * 2)) as recorded:
         descend(plan, objective)
@@ -322,7 +293,6 @@ def test_the_choice_of_a_step_pays_for_the_rounding_of_its_scores(alpha):
 
 
 def test_the_penalty_is_in_the_direction_and_in_the_scores():
-    """On a line, scores differ from minus n times the penalised mean loss by a constant."""
     alpha, first = 0.7, np.array([30.0, -50.0])
     objective = Recorder()
     plan = with_costs(plan_for(alpha=alpha), 1.0, 0.3, 0.1, clip=np.full(100, 50.0))
@@ -448,22 +418,14 @@ def test_several_classes_share_one_clip_and_one_moment(loss, preconditioner):
         model.set_params(loss_clip="range").fit(X, y)
 
 
-BAD_NUMBERS = {
-    "n_splits": 0.5, "budget_growth": 0, "n_steps": 0, "max_step": math.inf, "loss_clip": 0.0,
-    "step_update_every": True, "step_growth": -0.1, "step_shrink": 1.5,
-}  # fmt: skip
-BAD_NAMES = ("averaging", "selection", "accountant", "loss")
+BAD_NUMBERS = {"n_splits": 0.5, "n_steps": 0, "max_step": math.inf, "step_update_every": True}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         *(({name: value}, f"{name}={value} must be") for name, value in BAD_NUMBERS.items()),
-        *(({name: "mean"}, f"{name}='mean' is unknown") for name in BAD_NAMES),
-        (
-            {"selection_fraction": 1.0},
-            "selection_fraction=1.0 must be a number above 0 and below 1; or use 'published'",
-        ),
+        ({"selection": "mean"}, "selection='mean' is unknown"),
         ({"loss_clip": 1e300}, r"loss_clip=1e\+300 must be a number of at least 1e-100"),
         ({"max_step": 1e-300}, "max_step=1e-300 must be a number of at least 1e-100"),
         ({"selection_fraction": "published", "n_splits": 1, "epsilon": 1e4}, "Raise n_splits"),
@@ -547,22 +509,6 @@ def test_each_cost_is_charged_before_the_data_are_touched(monkeypatch):
     assert set(order[::2]) == {"spend"} and "spend" not in order[1::2]
 
 
-def test_the_schedule_of_clips_is_told_the_effective_dimension():
-    class Told(Schedule):
-        def values(self, n_iter, metadata):
-            return np.full(n_iter, 1.0 if metadata.effective_dimension is None else 3.0)
-
-    full = FullPreconditioner(row_clipping_norm=3.0)
-    plan = DPAGDClassifier(clip_schedule=Told(), preconditioner=full).plan(100, 9)
-    assert plan.clip.max() == 1.0
-    assert plan.metadata.mu**2 == pytest.approx(0.85 * plan.budget.mu**2)
-    white = plan.in_whitened_space(4.0)
-    assert set(white.clip) == set(white.metadata.clip) == {6.0}
-    for name in ("capacity", "gradient_cost", "selection_cost", "first_cost", "ledger"):
-        assert getattr(white, name) == getattr(plan, name)
-    assert "a second moment costs" in plan.statement
-
-
 def test_rounding_in_the_basis_is_paid_for():
     X, y = make_census(300, random_state=0)
     with on_tape() as recorded:
@@ -578,7 +524,6 @@ def test_rounding_in_the_basis_is_paid_for():
 @pytest.mark.parametrize("preconditioner", ["full", None])
 @pytest.mark.parametrize("scale", [1e-100, 0.99e100])
 def test_noise_for_the_largest_and_smallest_scales_can_be_drawn(scale, preconditioner):
-    """So that no fit is refused after a release: clip, step and loss clip at the ends of theirs."""
     for epsilon, loss_clip in ((0.01, "range"), (1e4, scale)):
         model = DPAGDClassifier(
             epsilon=epsilon, clip_schedule=scale, max_step=scale, loss_clip=loss_clip,

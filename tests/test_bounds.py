@@ -185,9 +185,7 @@ KEPT = {
     "numbers": lambda X: X[[5, 1, 5]],
     "sklearn": lambda X: X[ROWS[:50], ...],
     "mask": lambda X: X[ROWS % 3 == 0],
-    "rows": lambda X: X[:7, :],
     "none": lambda X: X[:0],
-    "copy": lambda X: X.copy(),
     "copy.copy": copy.copy,
     "deepcopy": copy.deepcopy,
     "pickle": lambda X: pickle.loads(pickle.dumps(X)),
@@ -209,18 +207,14 @@ def test_rows_that_are_picked_or_copied_keep_the_bound(how):
 
 LOST = {
     "times": lambda X: 2 * X,
-    "sum of two": lambda X: X + X,
     "ufunc": np.exp,
     "columns": lambda X: X[:, :4],
-    "some columns": lambda X: X[:9, [0, 0, 1]],
     "all columns in another order": lambda X: X[..., ::-1],
     "one": lambda X: X[0],
     "more dimensions": lambda X: X[None],
     "transposed": lambda X: X.T,
     "reshaped": lambda X: X.reshape(-1, 1),
     "beside": lambda X: np.hstack([X, X]),
-    "below": lambda X: np.vstack([X, X]),
-    "like": np.zeros_like,
     "float32": lambda X: X.astype(np.float32),
     "union": lambda _: make_union(*2 * [SCHEMA.transformer()]).fit_transform(TABLE),
     "another step": lambda _: make_pipeline(
@@ -232,7 +226,7 @@ LOST = {
 @pytest.mark.parametrize("how", LOST)
 def test_whatever_else_is_made_of_rows_has_no_bound(how):
     assert public_max_row_norm(LOST[how](ENCODED)) is None
-    if how in ("times", "sum of two", "columns", "some columns", "transposed", "float32"):
+    if how in ("times", "columns", "transposed", "float32"):
         assert public_max_row_norm(LOST[how](encoded("sparse"))) is None
 
 

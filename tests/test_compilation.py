@@ -99,7 +99,6 @@ print(clipped(3.0), sum(clipped.stats.cache_hits.values()))
 
 @pytest.mark.slow
 def test_a_kernel_compiled_from_a_bug_is_not_used_once_the_source_is_corrected(tmp_path):
-    """However old the correction is said to be: copies, archives and backups keep times."""
     kernels = tmp_path / "dpglm" / "kernels"
     kernels.mkdir(parents=True)
     # What the package itself imports, and its kernels to compile, take longer than all the rest.
@@ -160,12 +159,6 @@ def test_dayone_a_kernel_is_compiled_if_what_was_kept_is_damaged(folder, damage)
     again = kernel()(twice)
     DAMAGES[damage](folder)
     assert again(3.0) == 6.0 and not again.stats.cache_hits
-
-
-def test_a_kernel_of_which_nothing_can_be_kept_is_compiled():
-    names = {}
-    exec("def half(x):\n    return 0.5 * x", names)
-    assert kernel()(names["half"])(3.0) == 1.5
 
 
 @pytest.mark.parametrize("watched", [True, False])

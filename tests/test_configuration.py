@@ -17,7 +17,6 @@ from dpglm.datasets import make_census
 from dpglm.estimators import defaults, descent, whitening
 from dpglm.estimators.defaults import (
     CLIPPING_POWER,
-    MAX_FULL_COLUMNS,
     MAX_STEP,
     N_ITER,
     N_ITER_PLAIN,
@@ -159,14 +158,6 @@ def test_replacing_a_record_halves_n_mu(Estimator):
     assert zero_out.clip_schedule.n_mu == pytest.approx(5000 * zero_out.budget.mu, rel=1e-9)
 
 
-def test_wide_data_get_the_diagonal():
-    def diagonal(n_columns):
-        return automatic_configuration(1e6, n_columns)["preconditioner"].diagonal
-
-    widest = MAX_FULL_COLUMNS
-    assert [diagonal(d) for d in (1, widest, widest + 1, 10**5)] == [False, False, True, True]
-
-
 # --- Denoising ---
 
 
@@ -207,21 +198,6 @@ def test_the_denoised_moment_is_positive_semidefinite_and_scales_with_its_input(
         assert_allclose(kept, noisy, atol=1e-12)
 
 
-# --- Shortened rows ---
-
-
-@pytest.mark.parametrize("preconditioner", ["full", "diagonal"])
-def test_the_intercept_tells_by_how_much_rows_were_shortened(preconditioner):
-    """Rows of norm 30 under a row bound of 3: the whitened space has the scale of the rows."""
-    rng = np.random.default_rng(0)
-    X = rng.choice([-1.0, 1.0], size=(20_000, 9)) * 10
-    model = DPLogisticRegression(preconditioner=preconditioner, max_iter=1, epsilon=math.inf)
-    basis = model.fit(X, np.arange(20_000) % 2).trace_.whitening.basis
-    rows = np.column_stack([X, np.ones(20_000)])
-    whitened = rows * basis if basis.ndim == 1 else rows @ basis
-    assert np.mean(whitened**2) == pytest.approx(1.0, rel=1e-3)
-
-
 # --- The numbers of the rule ---
 
 
@@ -253,37 +229,6 @@ def test_the_default_rule_has_few_numbers():
 
 
 def test_the_defaults_learn_a_census_at_a_small_budget():
-    """Most of what can be learned: .76 is the majority and .85 the optimum."""
     X, y = make_census(random_state=0)
     model = DPLogisticRegression(epsilon=0.2, delta=1e-8, classes=[0, 1]).fit(X, y)
     assert model.score(X, y) > 0.835
-
-
-HONG = {
-    "alpha": 1e-3, "max_row_norm": 1.0, "clip_schedule": 1.0, "delta": 1e-5, "fit_intercept": False,
-    "preconditioner": None, "step_schedule": "smooth",
-}  # fmt: skip
-
-
-def test_noise_and_steps_of_hong_follow_from_public_numbers():
-    """Adult's size: kappa = 251."""
-    for schedule in ("constant", "dynamic"):
-        plan = DPLogisticRegression(**HONG, noise_schedule=schedule).plan(48842, 124)
-        assert plan.step == pytest.approx(np.full(plan.n_iter, 1 / 0.251))
-        ratios = plan.noise_multiplier[:-1] / plan.noise_multiplier[1:]
-        dynamic = schedule == "dynamic"
-        assert ratios == pytest.approx((1 - 1 / 251) ** (-0.25 * dynamic) * np.ones(len(ratios)))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"max_row_norm": -1.0}, "max_row_norm=-1.0 must be a number above 0"),
-        ({"max_iter": "best"}, "max_iter='best' must be a whole number"),
-        ({"noise_schedule": "dynamic"}, "curvature=inf must be a number above 0 and finite"),
-        ({"noise_schedule": "convex"}, "noise_schedule='convex' is no schedule.*'dynamic', or a"),
-    ],
-)
-def test_what_these_need_is_asked_for_before_any_data(change, message):
-    with pytest.raises(ValueError, match=message):
-        DPLinearSVM(**{**HONG, "loss": "hinge", "step_schedule": "convex", **change}).plan(1000, 5)

@@ -107,15 +107,6 @@ def test_reported_epsilon_covers_the_mechanism_and_is_tight(mu, delta):
             assert to_delta(budget, epsilon * (1 - 1e-9)) > delta
 
 
-@settings(max_examples=30, deadline=None)
-@given(mu=mus, epsilon=epsilons, delta=deltas)
-def test_each_bound_is_looser_than_the_one_it_relaxes(mu, epsilon, delta):
-    rho = mu * mu / 2
-    assert gdp_delta(mu, epsilon) <= zcdp_delta(rho, epsilon) * (1 + 1e-12)
-    assert gdp_epsilon(mu, delta) <= zcdp_epsilon(rho, delta) * (1 + 1e-9)
-    assert zcdp_rho(epsilon, delta) <= gdp_mu(epsilon, delta) ** 2 / 2 * (1 + 1e-9)
-
-
 def test_edge_cases():
     for to_epsilon in (gdp_epsilon, zcdp_epsilon):
         assert to_epsilon(0.0, 1e-6) == to_epsilon(0.0, 0.0) == 0.0
@@ -158,7 +149,6 @@ def test_whatever_rounding_decides_is_private(epsilons, budgets, deltas):
 
 
 def test_delta_just_below_the_total_variation_distance_is_still_covered():
-    """Epsilon is then so small that rounding in delta decides."""
     for budget in np.logspace(-9, 0.5, 40):
         for to_epsilon, to_delta in ((gdp_epsilon, gdp_delta), (zcdp_epsilon, zcdp_delta)):
             delta = to_delta(budget, 0.0)
@@ -170,7 +160,6 @@ def test_delta_just_below_the_total_variation_distance_is_still_covered():
 
 @pytest.mark.parametrize("rho", [1e-290, 1e-305, 5e-324])
 def test_a_tiny_rho_costs_what_the_total_variation_distance_is(rho):
-    """At epsilon 0 it is about the square root of rho / 2, far above rho; above, it vanishes."""
     assert math.sqrt(rho / 2) < zcdp_delta(rho, 0.0) < 1e-140
     assert zcdp_delta(rho, 1.0) == 0.0
     assert zcdp_delta(rho, zcdp_epsilon(rho, 1e-290)) <= 1e-290
@@ -194,12 +183,6 @@ def test_a_bad_argument_is_named_in_a_sentence(function):
         for value in bad:
             with pytest.raises(ValueError, match=f"^{argument}=.*{value}.* must be .*\\.$"):
                 function(**{**good, argument: value})
-
-
-def test_numpy_scalars_are_accepted_and_floats_returned():
-    for function in CONVERSIONS:
-        names = list(inspect.signature(function).parameters)
-        assert type(function(**{n: np.float32(ARGUMENTS[n]) for n in names})) is float
 
 
 def test_what_has_no_gaussian_trade_off_has_no_gaussian_delta():

@@ -154,15 +154,10 @@ def test_any_partitioned_table_is_taken(client, two_classes, given, expected):
     assert model.n_features_in_ == 6
 
 
-@pytest.mark.parametrize("where", [pytest.param("client", marks=pytest.mark.slow), "no_client"])
-def test_predictions_are_dask_arrays_that_are_computed_when_asked_for(
-    request, where, three_classes
-):
-    request.getfixturevalue(where)
+def test_predictions_are_dask_arrays_that_are_computed_when_asked_for(no_client, three_classes):
     X, y = three_classes
-    with dask.config.set(scheduler="synchronous" if where == "no_client" else None):
-        given = [partitioned(X, y), frames(X, y)]
-        for X_, y_ in given[where == "client" :]:
+    with dask.config.set(scheduler="synchronous"):
+        for X_, y_ in (partitioned(X, y), frames(X, y)):
             model = regression(max_iter=1).fit(X_, y_)
             table = pd.DataFrame(X, columns=list("uvwxyz")) if hasattr(X_, "columns") else X
             for name in ("predict_proba", "predict", "decision_function"):
@@ -185,10 +180,6 @@ def test_without_a_client_partitions_are_computed_here(two_classes, no_client, e
 
 
 def test_only_sums_come_back(client, three_classes, monkeypatch):
-    """Whatever the client receives: labels, numbers of rows, and sums as large as coefficients.
-
-    And the zeros of kernels that were found right on the rows of each partition.
-    """
     received, gather = [], distributed.Client._gather
 
     async def spy(self, *args, **kwargs):
@@ -262,9 +253,7 @@ def wrong_tables(X, y):
     yield (good_X[:, 0], good_y), "X must be a dask array or data frame"
 
 
-@pytest.mark.parametrize("where", [pytest.param("client", marks=pytest.mark.slow), "no_client"])
-def test_bad_data_give_one_sentence(request, two_classes, where):
-    request.getfixturevalue(where)
+def test_bad_data_give_one_sentence(no_client, two_classes):
     for data, message in wrong_tables(*two_classes):
         with pytest.raises(ValueError, match=message) as failure:
             regression(classes=[0, 1]).fit(*data)
@@ -315,7 +304,7 @@ def test_a_killed_worker_changes_nothing(client, two_classes, kill_workers):
     assert everything(model.fit(*partitioned(*two_classes))) == expected
 
 
-def read_once(client, blocks, folder):
+def read_once(blocks, folder):
     def read(number, rows):
         (folder / str(number)).touch(exist_ok=False)
         return rows
@@ -323,22 +312,16 @@ def read_once(client, blocks, folder):
     return [dask.delayed(read)(number, rows) for number, rows in enumerate(blocks)]
 
 
-def scattered(client, blocks, folder):
-    return client.scatter(blocks)
-
-
 # Both workers: one alone may hold nothing that the other has not copied.
 @pytest.mark.parametrize("kill_workers", [2], indirect=True)
-@pytest.mark.parametrize("given", [read_once, scattered])
 def test_a_partition_that_is_lost_for_good_is_named_and_what_was_released_is_charged(
-    client, two_classes, kill_workers, tmp_path, given
+    client, two_classes, kill_workers, tmp_path
 ):
     X, y = two_classes
-    parts = zip(given(client, [rows for rows, _ in blocks(X, y)], tmp_path), SIZES, strict=True)
+    parts = zip(read_once([rows for rows, _ in blocks(X, y)], tmp_path), SIZES, strict=True)
     table = da.concatenate([da.from_delayed(part, (n, 6), dtype=float) for part, n in parts])
     # Whether Dask first tells of the loss, or of the failure to make up for it, is a race.
-    lost = r"was lost with its worker"
-    message = lost if given is scattered else f"(failed: FileExists|{lost})"
+    message = "(failed: FileExists|was lost with its worker)"
     model = regression()
     with pytest.raises(RuntimeError, match=rf"^Partition \d of X and y {message}") as failure:
         model.fit(table, partitioned(X, y)[1])

@@ -126,7 +126,6 @@ def test_without_privacy_it_is_statsmodels():
     ("n", "epsilon", "relation"), [(4000, 4.0, "zero_out"), (9000, 2.0, "replace_one")]
 )
 def test_intervals_cover_and_those_without_the_noise_do_not(n, epsilon, relation):
-    """Of 80 tables, 4 coefficients each: within three standard errors."""
     hits, bare = [], []
     for seed in range(80):
         model = fitted(*drawn(n, seed), epsilon, seed, neighboring_relation=relation)
@@ -175,7 +174,6 @@ def normal_curvature(v, mean_row, moment):
     "relation, width", [("zero_out", None), ("replace_one", None), ("zero_out", 0.005)]
 )
 def test_an_estimate_is_of_newton_steps_on_what_was_released(relation, width):
-    """And what was released is of rows that are weighed, and not clipped."""
     X, y = drawn(2000)
     if width is not None:
         # A direction that is hardly seen: steps are safe there, the estimate by what is seen.
@@ -264,7 +262,6 @@ def test_errors_of_a_rare_category_are_those_at_the_truth_and_not_where_the_clip
 
 
 def test_intervals_are_around_the_truth_where_a_column_nearly_tells_the_label():
-    """The descent ends at .6 of that slope, where the curvature is far above that at the truth."""
     away = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -277,7 +274,6 @@ def test_intervals_are_around_the_truth_where_a_column_nearly_tells_the_label():
 
 
 def test_where_noise_hides_the_way_to_steep_slopes_nothing_is_said_of_others():
-    """Four in ten parameters had an interval, and three in ten of these no truth in it."""
     rng = np.random.default_rng(0)
     X = 0.9 * rng.normal(size=(40_000, 5))
     y = (rng.random(len(X)) < expit(X @ [7.0, -5.0, 0.0, 3.0, -7.0])).astype(int)
@@ -318,7 +314,6 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
         ),
         ({"sampling_rate": 0.1}, "sampling_rate=1"),
         ({"preconditioner": DiagonalPreconditioner()}, "full preconditioner"),
-        ({"preconditioner": None}, "full preconditioner"),
         ({"inference_fraction": 1.0}, "inference_fraction"),
         ({"epsilon": 0.01}, "too small for intervals"),
         ({"classes": [0, 1, 2]}, "two classes"),
@@ -369,7 +364,6 @@ def test_a_single_column_without_intercept_has_an_interval(relation):
 )
 @pytest.mark.filterwarnings("ignore:Expect intervals:dpglm.exceptions.UtilityWarning")
 def test_where_coverage_was_not_to_be_had_all_is_refused(n, epsilon, relation, words):
-    """As in cells of ``benchmarks/intervals.py``, with as many columns as there."""
     X, y = drawn(n)
     X = np.column_stack([X, np.random.default_rng(1).normal(size=(n, 2))])
     try:
@@ -512,16 +506,6 @@ def test_labels_that_columns_separate_are_refused_with_and_without_privacy():
     assert_allclose(found.params[:4], kept, rtol=1e-4)
 
 
-def test_probabilities_are_not_tested_against_zero():
-    X, y = drawn(3000)
-    found = fitted(X, y).inference()
-    for table in (found.predict(X[:2]), found.risk(X[:20])):
-        assert "P>|z|" not in str(table) and list(table.columns())[-1] == "mark"
-    table = str(found.risk_difference(X[:20], "x1", 1.0, 0.0))
-    # As statisticians print them, however small.
-    assert "P>|z|" in table and " 0.000 " in table and "e-" not in table
-
-
 def test_the_second_class_is_modelled_and_signs_reverse_for_the_other():
     X, y = drawn(500)
     names = np.where(y == 1, "case", "control")
@@ -635,7 +619,6 @@ def test_what_is_hidden_is_printed_with_its_reason():
 
 
 def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():
-    """They are no linear functions: a gradient at wrong scores has far too small an error."""
     X, y = drawn(3000)
     # Two columns that make up the constant: neither is known, the effect of x3 is.
     share = np.random.default_rng(1).random(3000) < 0.5
@@ -778,21 +761,10 @@ def test_special_values_are_compared_with_the_lower_end_of_the_curve(many):
         found.risk_difference(table, "age", 1, 95)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "reference", "words"),
-    [
-        ("age", 200, 20, "200 is no value of 'age'; give one from 18 to 95"),
-        ("age", 20, "x", "'x' is no value of 'age'; give one from 18 to 95"),
-        ("hired", "2030-01-01", "2021-01-01", "'2030-01-01' .* from 2020-02-28 to 2022-12-31"),
-        ("grade", "mid", "top", "'top' is no value of 'grade'; choose from .'low'"),
-    ],
-)
-def test_a_risk_difference_refuses_what_the_schema_does_not_allow(
-    many, column, value, reference, words
-):
+def test_a_risk_difference_refuses_a_date_out_of_range_and_compares_what_is_missing(many):
     table, inference = many
-    with pytest.raises(ValueError, match=words):
-        inference(MANY.additive(1)).risk_difference(table, column, value, reference)
-    # What is missing is compared as well, where it may be.
-    found = inference(MANY.additive(1)).risk_difference(table, "pay", None, 5)
+    found = inference(MANY.additive(1))
+    with pytest.raises(ValueError, match=r"'2030-01-01' .* from 2020-02-28 to 2022-12-31"):
+        found.risk_difference(table, "hired", "2030-01-01", "2021-01-01")
+    found = found.risk_difference(table, "pay", None, 5)
     assert found.names == ["pay: None against 5"] and found.value != 0

@@ -94,7 +94,6 @@ def test_no_row_may_be_longer_than_the_kernels_take_it_to_be():
 def test_kernels_and_plain_arithmetic_agree_on_any_part_of_the_rows(
     loss, n_outputs, store, monkeypatch
 ):
-    """The check of a fit begins at any row; a part has the labels and norms of its own rows."""
     X, target, coef, _ = problem(2600, 5, n_outputs)
     plain = Objective(store(X), target, loss, n_outputs=n_outputs)
     basis = np.random.default_rng(1).normal(size=(6, 6))
@@ -202,7 +201,6 @@ def neighbors(draw):
 @settings(max_examples=80, deadline=None)
 @given(neighbors(), st.sampled_from([np.asarray, sparse.csr_array]), st.none() | st.floats(-6, 6))
 def test_one_record_moves_the_sum_by_at_most_the_clip(case, store, spread):
-    """Whatever it holds, and in columns of any scales."""
     X, other, target, other_label, coef, loss, n_outputs, clip, weights, i = case
     replaced, relabelled = X.copy(), target.copy()
     replaced[i], relabelled[i] = other, other_label
@@ -311,7 +309,6 @@ def test_no_row_is_longer_in_a_basis_than_its_norm_says_wherever_it_stands(d, dt
 def test_penalty_and_prior_change_by_differences_of_what_they_are_in_every_basis(
     n_outputs, prior, alpha, fit_intercept
 ):
-    """And their slope is the gradient of that: the prior is the logarithm of a Cauchy density."""
     rng = np.random.default_rng(9)
     plain = Coordinates(Logistic(), 5, n_outputs, fit_intercept=fit_intercept, prior=prior)
 
@@ -357,14 +354,10 @@ def test_denormal_rows_keep_their_direction_and_their_clip():
         ({"X": np.array([[1.0, np.nan]] * 4)}, "contains (NaN|infinity)"),
         ({"X": sparse.csr_array(np.array([[1.0, np.inf]] * 4))}, "contains (NaN|infinity)"),
         ({"X": sparse.csc_array(np.ones((4, 2)))}, "CSR"),
-        ({"X": np.ones((0, 2)), "target": np.ones(0)}, "at least one row"),
         ({"target": np.zeros(4)}, "-1 or \\+1"),
-        ({"target": np.ones(3)}, "target must have shape"),
         ({"loss": Softmax()}, "number of classes"),
         ({"loss": Softmax(), "n_outputs": 3, "target": np.array([0, 1, 2, 3])}, "from 0 to 2"),
-        ({"class_weight": np.ones(3)}, "class_weight must hold 2"),
         ({"class_weight": np.array([1.0, -1.0])}, "class_weight must hold 2"),
-        ({"class_weight": np.array([1.0, 1e301])}, "class_weight must hold 2"),
     ],
 )
 def test_bad_arguments_are_refused(change, message):

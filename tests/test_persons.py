@@ -26,7 +26,6 @@ from dpglm import (
     baselines,
     seeded_noise,
 )
-from dpglm.audit import audit_estimator
 from dpglm.audit.recorder import largest_ratio
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic
@@ -142,7 +141,6 @@ def test_losses_along_a_line_of_persons_are_those_of_plain_arithmetic(case):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_person_moves_scores_of_steps_within_the_range_that_is_charged(case):
-    """Rows of one person may make a step better and worse: together they stay within one clip."""
     most = 0.0
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -162,7 +160,6 @@ def test_a_person_moves_scores_of_steps_within_the_range_that_is_charged(case):
 
 
 def test_rounding_moves_no_row_of_a_person_beyond_its_part():
-    """Long rows on both sides, of tiny weight, and steps on the scale of the rounding of scores."""
     most, k, own = 0.0, 9, np.arange(18) < 9
     for seed in range(1000, 1040):
         rng = np.random.default_rng(seed)
@@ -283,7 +280,6 @@ def test_persons_of_one_row_are_rows_to_the_last_bit(Estimator, labels):
 )
 @pytest.mark.parametrize("store", [None, csr_array])
 def test_a_weight_of_two_is_two_rows(preconditioner, store):
-    """scikit-learn's check: without noise and clips."""
     model = DPLogisticRegression(
         epsilon=math.inf, clip_schedule=math.inf, preconditioner=preconditioner, max_iter=10,
         max_weight=8.0,
@@ -335,7 +331,6 @@ BAD = [
     ({"groups": PERSONS}, {}, "belong together"),
     ({}, TWO, "belong together"),
     ({"groups": PERSONS}, {"max_contributions": 0}, "max_contributions=0 must be a whole number"),
-    ({"groups": PERSONS[:9]}, TWO, "9 values, and X 240 rows"),
     # numpy would make 'nan' of the missing, '1' of 1 and one float of two large numbers.
     ({"groups": [str(i) if i % 2 else int(i) for i in PERSONS]}, TWO, "one type"),
     ({"sample_weight": np.full(N, 2, np.longdouble) ** 9999}, {}, "finite numbers"),
@@ -343,9 +338,7 @@ BAD = [
     ({"sample_weight": -WEIGHTS}, {}, "0 or above"),
     ({"sample_weight": WEIGHTS * np.nan}, {}, "finite numbers"),
     ({"sample_weight": WEIGHTS * 0.0}, {}, "zero in every row"),
-    ({"sample_weight": WEIGHTS.astype(str)}, {}, "finite numbers"),
     ({"sample_weight": WEIGHTS}, {"max_weight": 0.0}, "max_weight=0.0 must be a number above 0"),
-    ({"sample_weight": WEIGHTS}, {"max_weight": math.inf}, "max_weight=inf must be a number"),
 ]
 
 
@@ -360,7 +353,6 @@ def test_what_cannot_be_is_refused_before_anything_is_released(of_rows, paramete
     "make", [list, pl.Series, pd.Series, pa.array], ids=lambda make: make.__name__
 )
 def test_large_numbers_of_persons_stay_apart(make):
-    """numpy would make floats of a list with one below zero, of which the others are equal."""
     persons = [2**62 + i for i in PERSONS.tolist()]
     if make is list:
         persons = [-1 if i == 2**62 else 2 * i for i in persons]
@@ -393,7 +385,6 @@ def test_metadata_is_routed_as_in_scikit_learn():
 
 
 def test_a_record_that_bagging_draws_twice_is_clipped_once():
-    """It has a weight of 2 and more, and all rows are there: their number stays public."""
     model = DPLogisticRegression(max_iter=2, delta=1e-3, classes=[0, 1], preconditioner=None)
     bagging = BaggingClassifier(model, 2, random_state=0)
     with warnings.catch_warnings():
@@ -405,9 +396,3 @@ def test_a_record_that_bagging_draws_twice_is_clipped_once():
         with replay(recorded) as replayed:
             bagging.fit(null, Y)
     assert times.max() > 2 and 0.9 < largest_ratio(recorded, replayed) <= 1.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-def test_audits_pass_where_every_canary_is_a_person(Estimator):
-    assert audit_estimator(Estimator(max_contributions=3, classes=[0, 1])).passed

@@ -195,7 +195,6 @@ def test_the_largest_class_weight_divides_the_penalty():
 
 
 def test_the_sensitivity_is_that_of_the_vectors(vectors):
-    """There the penalty is that of the mean loss."""
     for row in vectors("baselines", "minimizer_sensitivity"):
         penalty = row["lam"] * row["n"]
         zero_out = minimizer_sensitivity(row["L"], penalty, "zero_out")
@@ -285,7 +284,6 @@ def test_the_sensitivity_of_gradient_steps_is_that_of_the_vectors(vectors):
 
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5)])
 def test_no_neighbours_part_by_more_than_the_sensitivity_and_some_by_nearly_as_much(loss):
-    """Of random tables, clips far below the rows, the longest steps, penalties."""
     rng, ratios = np.random.default_rng(0), []
     for _ in range(150):
         n, R, clip = int(rng.integers(2, 12)), 10 ** rng.uniform(-1, 1), 10 ** rng.uniform(-2, 0.5)
@@ -309,7 +307,6 @@ def test_no_neighbours_part_by_more_than_the_sensitivity_and_some_by_nearly_as_m
 
 
 def test_the_clipped_gradient_of_the_softmax_is_no_convex_one(vectors):
-    """Which is why a clip is refused for several classes."""
     for row in vectors("baselines", "clipped_softmax_field"):
         logits, label, c = np.array(row["logits"]), np.array([row["label"]]), row["c"]
 

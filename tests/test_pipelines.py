@@ -35,7 +35,6 @@ from sklearn.model_selection import (
     HalvingGridSearchCV,
     HalvingRandomSearchCV,
     KFold,
-    LeaveOneOut,
     RandomizedSearchCV,
     StratifiedKFold,
     TunedThresholdClassifierCV,
@@ -345,7 +344,6 @@ def test_no_class_of_scikit_learn_that_reads_other_rows_is_taken_for_harmless():
 DELTA = 1e-3
 SMALL = {"max_iter": 1, "delta": DELTA, "preconditioner": None}
 MODEL = DPLogisticRegression(classes=[0, 1], **SMALL)
-ADAPTIVE = DPAGDClassifier(max_iter=1, delta=DELTA, classes=[0, 1])
 X = np.random.default_rng(0).uniform(size=(60, 3))
 y = np.arange(60) % 2
 
@@ -354,13 +352,6 @@ def cost(ledger):
     """The mu of what has noise."""
     kept = [(event, count) for event, count in ledger.events if event.mu < math.inf]
     return PrivacyLedger(tuple(kept), ledger.neighboring_relation, DELTA).mu()
-
-
-def recorded(tmp_path, fit):
-    """What an odometer counts of a fit: the oracle."""
-    with PrivacyOdometer(tmp_path / "fits.jsonl") as odometer:
-        fitted = fit()
-    return fitted, odometer.total
 
 
 def test_a_pipeline_costs_what_its_fit_costs_before_and_after():
@@ -383,22 +374,17 @@ GRID = {"dplogisticregression__epsilon": [0.5, 1.0], "dplogisticregression__clip
     [
         GridSearchCV(make_pipeline(PublicBoundsScaler(), clone(MODEL)), GRID, cv=KFold(2)),
         RandomizedSearchCV(MODEL, {"epsilon": [0.5, 1.0, 2.0]}, n_iter=2, cv=KFold(2), refit=False),
-        HalvingGridSearchCV(
-            MODEL, {"alpha": [0.0, 1.0]}, cv=KFold(2), factor=2, resource="max_iter",
-            max_resources=2,
-        ),
         HalvingGridSearchCV(MODEL, {"alpha": [0.0, 1.0]}, cv=KFold(2), factor=2, min_resources=20),
-        GridSearchCV(ADAPTIVE, {}, cv=LeaveOneOut()),
     ],
 )  # fmt: skip
 def test_a_search_costs_g_k_plus_one_fits_and_has_no_guarantee(tmp_path, search):
-    rows = X[:9] if isinstance(search.cv, LeaveOneOut) else X
     with pytest.raises(ValueError, match="is known once it was fitted"):
-        total_privacy(search, *rows.shape)
-    _, total = recorded(tmp_path, lambda: search.fit(rows, y[: len(rows)]))
+        total_privacy(search, *X.shape)
+    with PrivacyOdometer(tmp_path / "fits.jsonl") as odometer:
+        search.fit(X, y)
     with pytest.warns(PrivacyWarning, match="SearchCV chooses by scores without noise"):
-        ledger = total_privacy(search, *rows.shape)
-    assert cost(ledger) == pytest.approx(total.mu(), rel=1e-9)
+        ledger = total_privacy(search, *X.shape)
+    assert cost(ledger) == pytest.approx(odometer.total.mu(), rel=1e-9)
     assert not ledger.protects and ledger.epsilon() == math.inf
     told = ledger.statement
     assert told.startswith("No privacy guarantee: the results were released without noise, ")

@@ -28,7 +28,6 @@ from dpglm.estimators.whitening import column_units, row_unit
 from dpglm.exceptions import UtilityWarning
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES
-from dpglm.schedules import DecayingClip
 from dpglm.sums.objective import Objective
 
 BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
@@ -40,7 +39,6 @@ BOTH = [DiagonalPreconditioner(), FullPreconditioner()]
 def test_without_noise_it_reaches_the_optimum_of_the_original_problem(
     preconditioner, n_classes, fit_intercept
 ):
-    """Features on scales from 1 to 1000, where plain descent gets nowhere."""
     rng = np.random.default_rng(0)
     n, alpha = 1500, 1e-3
     X = rng.normal(size=(n, 4)) * [1.0, 10.0, 100.0, 0.1]
@@ -56,20 +54,6 @@ def test_without_noise_it_reaches_the_optimum_of_the_original_problem(
     assert_allclose(model.decision_function(X), exact.decision_function(X), atol=2e-3)
     relative = model.set_params(preconditioner=None).fit(X / 100, y).decision_function(X / 100)
     assert np.abs(relative - exact.decision_function(X)).max() > 0.1
-
-
-@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
-@pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
-def test_a_strong_penalty_does_not_make_the_steps_unstable(Estimator, preconditioner):
-    X, y = make_census(2000, random_state=0)
-    model = Estimator(
-        epsilon=math.inf, preconditioner=preconditioner, alpha=0.3, clip_schedule=math.inf,
-        step_schedule=0.5, momentum=None, averaging=None, max_iter=300,
-    )  # fmt: skip
-    coef = model.fit(X, y).coef_
-    assert np.abs(coef).max() < 1.0
-    longer = model.set_params(max_iter=600).fit(X, y).coef_
-    assert_allclose(longer, coef, atol=1e-3)
 
 
 def test_a_wide_sparse_fit_takes_memory_in_proportion_to_the_columns():
@@ -91,30 +75,16 @@ def test_a_wide_sparse_fit_takes_memory_in_proportion_to_the_columns():
 
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
 @pytest.mark.parametrize("irrelevant", [0, 200])
-@pytest.mark.parametrize("n_draws", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrelevant, n_draws):
-    """500 records, 99 or 299 columns: within 2 points of the larger class, on average.
-
-    The mean of 5 draws is more than 8 of its standard deviations above that.
-    """
+def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrelevant):
+    # The mean of 5 draws is more than 8 of its standard deviations above that.
     gaps = []
-    for seed in range(n_draws):
+    for seed in range(5):
         X, y = make_census(2500, random_state=seed)
         X = np.hstack([X, np.random.default_rng(seed).random((2500, irrelevant))])
         model = Estimator(classes=[0, 1]).fit(X[:500], y[:500])
         majority = max(y[500:].mean(), 1 - y[500:].mean())
         gaps.append(model.score(X[500:], y[500:]) - majority)
     assert np.mean(gaps) > -0.02
-
-
-def test_a_category_that_never_occurs_is_within_its_standard_error_of_zero():
-    """In 10 fits. That error is 4.0 without the prior on coefficients, and 1.1 with it."""
-    X, y = make_census(8000, random_state=0)
-    X = np.column_stack([X, np.zeros(8000)])
-    model, noise = DPLogisticRegression(epsilon=4.0, delta=1e-6), np.random.RandomState(0)
-    with seeded_noise(noise):
-        found = [model.fit(X, y).coef_[0, -1] for _ in range(10)]
-    assert np.abs(found).max() < 4.0
 
 
 def test_a_bad_parameter_is_refused_before_any_release():
@@ -133,15 +103,6 @@ def test_a_bad_parameter_is_refused_before_any_release():
             with pytest.raises(ValueError, match=message) as info:
                 model.fit(X, y)
             assert not hasattr(info.value, "privacy_ledger")
-
-
-@pytest.mark.parametrize(
-    ("bad", "error"), [("whiten", ValueError), (0.5, TypeError), (DecayingClip(), TypeError)]
-)
-def test_an_unknown_preconditioner_is_refused_with_the_choices(bad, error):
-    for Estimator in (DPLogisticRegression, DPAGDClassifier):
-        with pytest.raises(error, match=r"preconditioner=.*Give None, 'auto', 'diagonal', 'full'"):
-            Estimator(preconditioner=bad).plan(100, 5)
 
 
 def people(n):
@@ -167,17 +128,13 @@ TOO_MANY = "The budget is too small for the columns"
     [
         (DOLLARS, PAID, {"preconditioner": FullPreconditioner(row_clipping_norm=3.0)}, HIDDEN),
         (DOLLARS, PAID, {"preconditioner": AS_THEY_ARE, "epsilon": 100.0}, HIDDEN),
-        (DOLLARS, PAID, {"preconditioner": AS_THEY_ARE}, HIDDEN),
         (DOLLARS[:200], PAID[:200], {}, HIDDEN),
         (DOLLARS, PAID, {}, None),
         (DOLLARS, PAID, {"preconditioner": "diagonal"}, None),
         (make_census(500, random_state=0)[0], np.arange(500) % 2, {"epsilon": 0.1}, TOO_MANY),
         (np.eye(200, 2000), np.arange(200) % 2, {}, TOO_MANY),
-        (np.eye(200, 2000), np.arange(200) % 2, {"fit_intercept": False}, TOO_MANY),
         (DOLLARS / UNITS, PAID, {"fit_intercept": False}, None),
         (OWN_INTERCEPT, PAID, {"fit_intercept": False, "preconditioner": ROWS_OF_ONE}, None),
-        (DOLLARS / UNITS, PAID, {}, None),
-        (DOLLARS / [1, 1000, 1], PAID, {}, None),
         (DOLLARS, PAID, {"epsilon": np.inf}, None),
         (*make_census(5000, random_state=0), {"epsilon": 0.3}, None),
     ],
@@ -218,7 +175,7 @@ def test_the_budget_carries_columns_from_four_times_their_root_on():
 )
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
 def test_any_units_train_as_well_as_public_ones(Estimator, X):
-    """Ten of ten fits of each rank at .698 or more; in dollars as they are, at .35 to .65."""
+    # Ten of ten fits of each rank at .698 or more; in dollars as they are, at .35 to .65.
     model, noise = Estimator(classes=[0, 1]), np.random.RandomState(0)
     with seeded_noise(noise):
         public, other = (
@@ -415,7 +372,6 @@ def test_rows_are_scaled_by_the_largest_norm_that_many_have_and_by_what_n_mu_all
 
 @pytest.mark.parametrize("size, long", [(0.4, False), (1.7, False), (400.0, True)])
 def test_rows_as_long_as_the_budget_carries_are_not_said_to_hide_columns(size, long):
-    """Of 120 records the intercept is hidden by noise, and the one column is not."""
     X = size * np.resize([-1.0, 1.0], (120, 1))
     model = DPLogisticRegression(classes=[0, 1])
     # Whether this or that is seen in one fit is chance.
@@ -428,7 +384,6 @@ def test_rows_as_long_as_the_budget_carries_are_not_said_to_hide_columns(size, l
 
 
 def test_columns_that_were_scaled_are_those_of_the_table_again_in_the_model():
-    """The penalty is on coefficients of dollars, and the basis of the trace is for them."""
     model = DPLogisticRegression(
         epsilon=math.inf, alpha=0.2, clip_schedule=math.inf, max_iter=400, step_schedule=0.5
     ).fit(DOLLARS, PAID)  # fmt: skip

@@ -142,7 +142,6 @@ def test_rounding_moves_the_basis_by_no_more_than_rounding():
 def test_the_basis_is_a_function_of_released_values_alone(
     preconditioner, Model, epsilon, unit, monkeypatch
 ):
-    """Recomputed from noisy counts, the noisy moment and standard deviations of noise."""
     X = make_census(2000, random_state=0)[0] * unit
     curvature = 0.25 if Model is DPLogisticRegression else 1.0
     given = {"preconditioner": clone(preconditioner).set_params(damping=1.5), "alpha": 0.01}
@@ -201,7 +200,6 @@ def test_the_basis_is_a_function_of_released_values_alone(
 
 
 def test_the_effective_dimension_is_never_below_one():
-    """One column of nothing but noise, which is negative for some seeds."""
     plan = plan_of(DiagonalPreconditioner(), shape=(1000, 1), fit_intercept=False)
     objective = objective_of(nobody(1000, 1), fit_intercept=False)
     for seed in range(10):
@@ -210,8 +208,6 @@ def test_the_effective_dimension_is_never_below_one():
 
 
 def test_columns_of_nothing_but_noise_hardly_count():
-    """Of 10,000 of them a fifth would, as the positive ones alone say; so they do in few."""
-
     def dimensions(n_columns):
         X = np.zeros((1000, n_columns))
         X[:, :10] = 0.8
@@ -226,7 +222,6 @@ def test_columns_of_nothing_but_noise_hardly_count():
 @pytest.mark.parametrize("preconditioner", BOTH, ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize("relation", [{}, PRIVATE_COUNT])
 def test_the_slack_of_the_summation_is_in_the_noise(preconditioner, relation):
-    """With a private number of records, for far more of them than the public stand-in."""
     X = np.random.default_rng(0).normal(size=(1000, 10))
     bounded = type(preconditioner)(row_clipping_norm=defaults.ROW_NORM)
     plan, objective = (
@@ -280,7 +275,6 @@ def test_names_and_objects_mean_the_same():
 
 
 def test_dayone_ridges_sixteen_powers_of_ten_apart_leave_a_basis_that_whitens():
-    """As of columns of 1e-8 and of 1, with a penalty: the least eigenvalue is lost to rounding."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         rows, ridge = rng.normal(size=(3, 4)), 10.0 ** rng.permutation([-2.0, 0.0, 11.0, 16.0])

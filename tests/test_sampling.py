@@ -11,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from problems import loss_for, nulled, problem
 from scipy import sparse
-from scipy.stats import binom, chi2, chisquare, norm
+from scipy.stats import binom, chisquare, norm
 
 from dpglm import DPLinearSVM, DPLogisticRegression
 from dpglm.losses import Logistic
@@ -38,15 +38,6 @@ def parts_of_a_batch(n_rows, rate, n_parts=20_000):
     return np.bincount(rows // n_rows, minlength=n_parts)
 
 
-def variance_is_binomial(sizes, n_rows, rate, false_positive_rate=1e-6):
-    """Whether the batch sizes vary as those of independent rows do."""
-    freedom = len(sizes) - 1
-    ratio = sizes.var(ddof=1) / (n_rows * rate * (1 - rate))
-    # A Binomial's fourth moment is close enough to a Gaussian's for counts of 20 and more.
-    low, high = chi2.ppf([false_positive_rate / 2, 1 - false_positive_rate / 2], freedom) / freedom
-    return low <= ratio <= high
-
-
 @pytest.mark.parametrize("drawn", [batch_sizes, parts_of_a_batch])
 @pytest.mark.parametrize(("n_rows", "rate"), [(50, 0.3), (7, 0.99), (100_000, 1e-4), (20, 0.5)])
 def test_batch_sizes_are_binomial(n_rows, rate, drawn):
@@ -66,18 +57,8 @@ def test_batch_sizes_are_binomial(n_rows, rate, drawn):
     assert chisquare(observed[possible], expected[possible] * len(sizes)).pvalue > 5e-5
 
 
-def test_batch_sizes_expose_a_sampler_of_fixed_size():
-    """Batches of n q rows drawn without replacement, accounted as Poisson samples."""
-    sizes = batch_sizes(2000, 0.05)
-    assert variance_is_binomial(sizes, 2000, 0.05)
-    assert not variance_is_binomial(np.full(len(sizes), 100), 2000, 0.05)
-    halved = np.rint(100 + (sizes - 100) / np.sqrt(2))
-    assert not variance_is_binomial(halved, 2000, 0.05)
-
-
 @pytest.mark.parametrize("n_rows", [12, 12 * 4_000])
 def test_rows_are_sampled_independently_of_one_another(n_rows):
-    """Of a batch of few rows, and those next to one another in a batch of many."""
     entropy = entropy_source(1)
     present = np.zeros((5_000 if n_rows == 12 else 10, n_rows), dtype=bool)
     for draw in present:
@@ -104,7 +85,6 @@ def exact_skip(word, more, rate):
 
 @pytest.mark.parametrize("rate", [1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999])
 def test_a_skip_is_exact_whatever_the_bits_that_were_not_drawn(rate, scripted_entropy):
-    """Few bits place it roughly; the last ones of a long skip are within a rounding error."""
     rng = np.random.default_rng(2)
     words = [*range(40), *(int(w) >> int(s) for w, s in zip(
         rng.integers(0, 2**64, 100, dtype=np.uint64), rng.integers(0, 64, 100), strict=True
@@ -117,7 +97,6 @@ def test_a_skip_is_exact_whatever_the_bits_that_were_not_drawn(rate, scripted_en
 
 @pytest.mark.parametrize("rate", [1e-9, 1e-4, 0.03, 0.7])
 def test_a_skip_is_exact_next_to_an_integer(rate, scripted_entropy):
-    """Words as close as there are to where a skip becomes one longer, on both of its sides."""
     drawn, lengths = 0, {math.ceil(x / rate) for x in np.linspace(0.3, 25.0, 60)}
     for length in lengths:
         with mpmath.workdps(80):
@@ -130,16 +109,7 @@ def test_a_skip_is_exact_next_to_an_integer(rate, scripted_entropy):
     assert drawn > 3 * len(lengths)
 
 
-def test_the_words_drawn_are_hardly_more_than_the_rows_sampled():
-    """Mostly one batch of them is enough, and what is left of it is short."""
-    entropy, sizes = entropy_source(0), []
-    for _ in range(50):
-        sizes.append(len(poisson_sample(200_000, 0.05, entropy)))
-    assert sum(sizes) < entropy.words_drawn < 1.06 * sum(sizes)
-
-
 def test_one_batch_of_words_after_the_other_goes_on_where_the_last_one_ended(scripted_entropy):
-    """Words of which every skip is 0, although one row in a hundred is expected."""
     assert np.array_equal(poisson_sample(100, 0.01, scripted_entropy(ONES)), np.arange(100))
 
 
@@ -199,7 +169,6 @@ def least_delta(x, y, q, s, epsilon):
 
 @pytest.mark.parametrize(("q", "s"), [(0.1, 1.0), pytest.param(0.6, 0.7, marks=pytest.mark.slow)])
 def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
-    """In units of the clip; the noise multiplier is over twice the clip."""
     pld = loss_distribution(SampledGaussianEvent(q, s / 2, "poisson_replace_one"), 1e-3)
     rng = np.random.default_rng(0)
     for epsilon in (0.0, 0.3, 1.5):
@@ -212,7 +181,6 @@ def test_no_replacement_shows_more_than_that_of_one_end_by_the_other(q, s):
 
 
 def test_batches_of_a_fixed_size_show_no_more_than_is_charged(vectors):
-    """The worst over all other records, by enumeration of the batches; the clip is 1."""
     for row in vectors("sampling", "fixed_size_one_step"):
         event = SampledGaussianEvent(row["m"] / row["n"], row["z"] / 2, "without_replacement")
         delta = loss_distribution(event, 1e-3).get_delta_for_epsilon(row["eps"])
@@ -226,7 +194,6 @@ def test_batches_of_a_fixed_size_show_no_more_than_is_charged(vectors):
 
 @pytest.mark.slow
 def test_composed_replacements_agree_with_accountants(vectors):
-    """The pair of dp-accounting; and between an attained pair and its RDP for twice the clip."""
     for row in vectors("sampling", "replacement_composed"):
         q, z, delta = row["q"], row["z"] / 2, row["delta"]
         poisson, fixed = (
@@ -243,7 +210,6 @@ def test_composed_replacements_agree_with_accountants(vectors):
 
 @pytest.mark.parametrize("sampling", REPLACED)
 def test_replacements_in_the_full_batch_are_gaussian(sampling):
-    """Of a fixed size the bound is then that of twice the clip."""
     z = 3.0 * (1 if sampling == "poisson_replace_one" else 2)
     event, third = SampledGaussianEvent(1.0, z, sampling), SampledGaussianEvent(1.0, 3.0, sampling)
     assert event.loss_variance == pytest.approx(1 / 9)
@@ -256,7 +222,6 @@ def test_replacements_in_the_full_batch_are_gaussian(sampling):
 
 @pytest.mark.parametrize("sampling", REPLACED)
 def test_both_ends_of_a_replacement_are_rounded(sampling):
-    """Of a Poisson sample each from the sum without the record, of fixed size from one another."""
     n_columns, z = 10_000, 1000.0
     sums = Objective(np.zeros((4, n_columns)), np.ones(4), Logistic(), fit_intercept=False)
     budget = PrivacyBudget(math.inf, 1e-6, "replace_one")
@@ -292,20 +257,11 @@ def test_a_fit_draws_batches_of_the_size_that_it_is_charged_for(monkeypatch):
     assert model.privacy_.epsilon() <= 20.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"neighboring_relation": "zero_out"}, "is accounted for under .*'replace_one' only"),
-        (
-            {"batches": "shuffled"},
-            "batches='shuffled' is unknown; choose one of .'poisson', 'without",
-        ),
-    ],
-)
-def test_other_batches_are_refused_in_words(changes, message):
+def test_batches_of_a_fixed_size_are_refused_under_other_relations():
+    fixed = FIXED | {"neighboring_relation": "zero_out"}
     for rate in (0.2, 1.0):
-        with pytest.raises(ValueError, match=message):
-            DPLinearSVM(**{**FIXED, **changes}, sampling_rate=rate).plan(100, 3)
+        with pytest.raises(ValueError, match=r"is accounted for under .*'replace_one' only"):
+            DPLinearSVM(**fixed, sampling_rate=rate).plan(100, 3)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "poisson_replace_one", "without_replacement"])

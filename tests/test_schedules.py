@@ -48,7 +48,6 @@ def weights_of_late_error(gamma, momentum, n_iter):
 
 
 def test_clips_of_yu_et_al_come_to_rest_at_one_half():
-    """Linearly from 12 to 6 in the target iterations, and by a thousandth in each down to 4."""
     linear = Polynomial(12.0, 6.0, horizon=500).values(2000, FACTS)
     assert linear == pytest.approx(np.maximum(12.0 - 6.0 * np.arange(2000) / 500, 6.0))
     shrinking = ExponentialDecay(8.0, 0.999, floor=4.0).values(2000, FACTS)
@@ -76,7 +75,6 @@ def test_dynamic_noise_takes_gamma_from_public_constants(vectors):
 
 
 def test_dynamic_noise_at_the_double_root_of_momentum():
-    """At momentum^2 = gamma the quotient is 0/0; its limit is (T - t + 1) gamma^(T - t)."""
     n_iter, gamma = 9, 0.64
     sigma = DynamicNoise(decay_of(gamma, n_iter), momentum=0.8).values(n_iter, FACTS)
     k = np.arange(n_iter, 0, -1)
@@ -106,7 +104,6 @@ def test_dynamic_noise_spends_mu_squared_exactly(n_iter, decay, momentum, mu, ra
 @pytest.mark.parametrize("momentum", [0.0, 0.7])
 @pytest.mark.parametrize("clip", [np.ones(5), np.array([3.0, 2.0, 1.0, 0.5, 0.4])])
 def test_dynamic_noise_is_optimal_among_all_allocations(momentum, clip):
-    """A numerical optimiser over the share of the budget of each iteration finds no better."""
     gamma, mu = 0.6, 0.4
     q = weights_of_late_error(gamma, momentum, 5) if momentum else gamma ** np.arange(4, -1, -1)
     sigma = DynamicNoise(decay_of(gamma, 5), momentum).values(5, replace(FACTS, mu=mu, clip=clip))
@@ -170,7 +167,6 @@ def test_shapes_follow_their_formulas():
 
 
 def test_lecture_step_minimises_its_bound_on_the_sum_scale():
-    """B^2/(2 eta T) + eta d sigma^2 over 0 < eta <= 1/(n beta), with eta = step / n."""
     n, d, n_iter, distance = 1000, 33, 50, 4.0
     sigma = math.sqrt((60.0**2 + 80.0**2) / 2)
     for max_row_norm, noise in [(2.0, 1.0), (0.1, 1.0), (2.0, 50.0)]:
@@ -187,7 +183,6 @@ def test_lecture_step_minimises_its_bound_on_the_sum_scale():
 
 
 def test_lecture_step_for_a_hinge_minimises_the_subgradient_bound():
-    """B^2/(2 eta T) + eta G^2/2 with G^2 = (n L)^2 + d sigma^2."""
     hinge = replace(FACTS, curvature=math.inf, clip=np.array([0.7, 0.5]))
     sigma2 = (60.0**2 + 80.0**2) / 2
     for metadata, slope in [(hinge, 0.7), (replace(hinge, clip=None), 2.0)]:
@@ -256,16 +251,10 @@ class Given(Schedule):
     ("schedule", "complaint"),
     [
         (Constant(0.0), "gave 0.0 in iteration 1 of 4"),
-        (Constant(math.inf), "gave inf"),
-        (Constant("a lot"), "cannot be used"),
         (ExponentialDecay(1.0, 1e200), "gave inf in iteration 3 of 4"),
-        (Polynomial(1.0, 0.0), "gave 0.0 in iteration 4 of 4"),
         (PiecewiseConstant((1.0, 2.0), (0.7, 0.5)), "boundaries must increase"),
         (PiecewiseConstant((1.0,), (0.5,)), "one fewer than levels"),
         (DynamicNoise(decay=0.0), r"decay=0\.0 must be a number above 0"),
-        (DynamicNoise(2.0, momentum=1.0), r"momentum=1\.0 must be a number"),
-        (DecayingClip(1.0, horizon=0), "horizon=0 must be a number above 0"),
-        (InverseTimeDecay(alpha=0.0), r"alpha=0\.0 must be a number above 0"),
         (ConvexStep(distance=0.0), r"distance=0\.0 must be positive"),
         (Given(np.ones(3)), r"gave shape \(3,\); it must give 4 values"),
         (Given(None), "gave nan|gave shape"),
@@ -284,9 +273,7 @@ def test_bad_values_are_refused_by_a_sentence_that_names_the_parameter(schedule,
     ("schedule", "metadata", "complaint"),
     [
         (DynamicNoise(), replace(FACTS, curvature=math.inf), "curvature=inf must"),
-        (InverseTimeDecay(0.0), FACTS, r"alpha=0\.0 must be a number above 0"),
         (ConvexStep(), replace(FACTS, noise_std=None), "use it as step_schedule"),
-        (ConvexStep(), replace(FACTS, max_row_norm=-1.0), r"max_row_norm=-1\.0 must be a number"),
         (ConvexStep(), replace(FACTS, curvature=math.inf, max_row_norm=None), "a finite clip or"),
     ],
 )

@@ -179,7 +179,6 @@ def test_no_record_of_any_small_table_moves_more_than_is_charged_and_some_do(nam
 @pytest.mark.parametrize("relation", RELATIONS[1:])
 @pytest.mark.parametrize("names", [None, ["accuracy", "balanced_accuracy", "log_loss"]])
 def test_neighbours_release_the_same_things_at_the_same_cost(relation, names):
-    """End to end: not even the number of records shows where it is private."""
     X, y = population(60, 2)
     X[0], y[0] = 9.0, 0
     settings = {"epsilon": 3.0, "scores": names, **under(relation, 50)}
@@ -260,15 +259,6 @@ def test_a_prediction_that_is_no_class_is_wrong_and_nothing_fails(classes):
         assert found.confusion_matrix.value.sum() == pytest.approx(len(y), abs=1e-4)
 
 
-def answers_decide_everything():
-    """Return whether a user sees the same of two tables of which the vault says the same."""
-    rng = np.random.default_rng(1)
-    with record() as first:
-        seen = everything_of(*population(300, rng))
-    with replay(first):
-        return seen == everything_of(*population(300, rng, slope=-1.0))
-
-
 def everything_of(X, y):
     model, settings = Known(), {"epsilon": 8.0}
     tuned = PrivateThresholdClassifier(model, **settings).fit(X, y)
@@ -279,7 +269,11 @@ def everything_of(X, y):
 
 
 def test_all_that_is_said_follows_from_what_was_released():
-    assert answers_decide_everything()
+    rng = np.random.default_rng(1)
+    with record() as first:
+        seen = everything_of(*population(300, rng))
+    with replay(first):
+        assert seen == everything_of(*population(300, rng, slope=-1.0))
 
 
 def test_without_noise_scores_are_those_of_scikit_learn():
@@ -324,8 +318,6 @@ def test_without_noise_scores_of_three_classes_are_those_of_scikit_learn():
     # The matrix agrees with the accuracy, which has a sum of its own.
     noisy = private_scores(model, X, y, epsilon=2.0)
     counts = noisy.confusion_matrix.value
-    low, high = noisy.confusion_matrix.noise_interval
-    assert f" ± {(high - low)[0, 0] / 2:.0f} " in str(noisy)
     if counts.min() > 0:
         assert np.trace(counts) / 200 == pytest.approx(noisy.accuracy.value)
 
@@ -428,7 +420,6 @@ def test_what_the_noise_hides_is_not_a_number_and_is_said(relation):
 
 
 def test_intervals_of_a_share_are_those_of_the_vectors():
-    """Noisy counts of n, the standard deviation of their noise, and Wilson's ends."""
     for count, n, std, low, high in (
         (872.3, 1000, 2.5, 0.8496098325006762, 0.8921407631309795),
         (50.0, 50, 3.0, 0.8518637, 1.0),
@@ -442,21 +433,12 @@ def test_intervals_of_a_share_are_those_of_the_vectors():
 
 
 def test_sums_of_bins_have_little_noise():
-    """The vectors of the design: the norm of a column, and the noise of the longest sum."""
     root = prefix_root(64)
     np.testing.assert_allclose(root @ root, np.tri(64), atol=1e-12)
     norm = np.linalg.norm(root[:, 0])
     assert norm == pytest.approx(1.5455898900728597)
     table = NoisyTable(np.zeros((2, 64)), norm)
     assert table.std(np.repeat([1.0, 0.0], 64)) == pytest.approx(2.3888481082954347)
-
-
-def test_shares_of_the_budget_are_those_of_the_least_weighted_variance():
-    X, y = population(50)
-    events = private_scores(Known(), X, y, epsilon=1.0).privacy_.events
-    shares = np.array([event.mu**2 for event, n in events for _ in range(n)])
-    expected = np.array([STATISTICS[n][1] for n in OF_LABELS if n not in ("records", "cells")])
-    np.testing.assert_allclose(shares / shares.sum(), expected / expected.sum())
 
 
 EPSILON = {"zero_out": 0.3, "replace_one": 0.5, "add_or_remove_one": 0.5}
@@ -491,7 +473,6 @@ def slow(*values):
     ],
 )
 def test_intervals_hold_what_they_are_of(relation, others, n_draws, n, low, high):
-    """At their level: the score of the population, and that of these records."""
     rng = np.random.default_rng(5)
     X, y = population(50_000, rng)
     names = NAMES if n_draws > 60 else ["accuracy", "auc"]

@@ -26,8 +26,6 @@ from dpglm.sums.objective import Objective, extreme_singular_values
 from dpglm.sums.reference import image_norms, row_norms
 from dpglm.sums.rows import DenseRows
 
-# A block of 256 rows and a part of one; groups that are not full; one chunk and a part of one.
-SIZES = [(9, 1), (27, 10), (300, 3), (9, 20)]
 ONE_OR_SEVERAL = [(Logistic(), 1), (SmoothedHinge(), 1), (Softmax(), 3), (Hinge(), 2)]
 
 
@@ -62,20 +60,6 @@ def assert_gradients_match(objective, rows, target, loss, coef, weights, clip, c
     expected = clipped_sum(rows[some], target[some], loss, coef, clip, weights)
     got = objective.gradient_sum(coef, clip, chosen)
     assert_allclose(got, expected, rtol=0, atol=1e-12 * max(1e-3, np.abs(expected).max()))
-
-
-@pytest.mark.parametrize(("loss", "n_outputs"), CASES, ids=str)
-def test_clipped_sums_match_row_by_row(loss, n_outputs):
-    for seed, (n, d) in enumerate(SIZES):
-        X, target, coef, _ = problem(n, d, n_outputs, seed, scale=2.0)
-        weights = class_weights(n_outputs)
-        rows = augmented(X)
-        for storage in storages(X):
-            objective = Objective(storage, target, loss, n_outputs=n_outputs, class_weight=weights)
-            for clip in (0.3, math.inf):
-                assert_gradients_match(objective, rows, target, loss, coef, weights, clip)
-            some = np.arange(1, n, 3)
-            assert_gradients_match(objective, rows, target, loss, coef, weights, 1.0, some)
 
 
 @pytest.mark.parametrize(("loss", "n_outputs"), ONE_OR_SEVERAL, ids=str)
@@ -183,26 +167,6 @@ def test_scores_of_any_finite_size_count(loss, n_outputs):
         objective = Objective(X, target, loss, n_outputs=n_outputs, fit_intercept=False)
         with np.errstate(over="ignore"):
             assert_gradients_match(objective, X, target, loss, coef, weights, 0.7)
-
-
-@pytest.mark.parametrize("shift", [-1e4, 1e4])
-def test_the_gradient_of_a_softmax_does_not_depend_on_what_all_scores_share(shift):
-    X, target, coef, _ = problem(12, 2, 3)
-    objective = Objective(X, target, Softmax(), n_outputs=3)
-    expected = objective.gradient_sum(coef, 1.0)
-    coef[-1] += shift
-    assert_allclose(objective.gradient_sum(coef, 1.0), expected, atol=1e-10)
-
-
-def test_a_margin_of_one_is_the_end_of_the_hinge():
-    one = Objective(np.array([[1.0]]), np.ones(1), Hinge(), fit_intercept=False)
-    several = Objective(
-        np.array([[1.0]]), np.zeros(1, dtype=int), Hinge(), n_outputs=3, fit_intercept=False
-    )
-    for coef, expected in ((1.0, 0.0), (math.nextafter(1.0, 0.0), -1.0)):
-        assert_array_equal(one.gradient_sum(np.array([coef]), 5.0), [expected])
-        signs = np.array([[1.0, -1.0, -1.0]])
-        assert_array_equal(several.gradient_sum(coef * signs, 5.0), expected * signs)
 
 
 @pytest.mark.parametrize("scale", [0.3, 300.0])
