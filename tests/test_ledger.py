@@ -217,6 +217,7 @@ def test_dictionary_round_trip_through_json():
         ({"events": [{"kind": "choice", "count": 1, "epsilon": 10**400}]}, "must be a number"),
         ({"neighboring_relation": "swap"}, "'swap' is unknown"),
         ({"reporting_delta": 1.0}, "reporting_delta=1.0"),
+        ({"assumptions": "abc"}, "list of strings"),
         ({"seeded": "false"}, "seeded must be true or false"),
     ],
 )
