@@ -213,7 +213,6 @@ LOST = {
     "one": lambda X: X[0],
     "more dimensions": lambda X: X[None],
     "transposed": lambda X: X.T,
-    "reshaped": lambda X: X.reshape(-1, 1),
     "beside": lambda X: np.hstack([X, X]),
     "float32": lambda X: X.astype(np.float32),
     "union": lambda _: make_union(*2 * [SCHEMA.transformer()]).fit_transform(TABLE),

@@ -108,13 +108,6 @@ def test_the_run_comes_to_rest_where_the_loss_is_curved_most():
     assert end == pytest.approx(-1, abs=0.05)
 
 
-def test_the_released_dimension_replaces_the_number_of_columns():
-    for schedule in (auto_clip(300.0), auto_steps(300.0, NesterovMomentum())):
-        before, after = (schedule.values(30, facts_of(d)) for d in (None, 12.5))
-        assert (after > before).all()
-        assert_array_equal(before, schedule.values(30, facts_of(50.0)))
-
-
 def test_steeper_losses_take_shorter_steps_and_the_plain_hinge_is_stepped_like_its_smooth_form():
     step = auto_steps(300.0, NesterovMomentum())
 

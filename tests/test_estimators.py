@@ -177,12 +177,6 @@ def test_a_seed_warns_reproduces_and_is_on_the_ledger(census):
         first.privacy_ + second.privacy_
 
 
-def test_a_delta_above_one_over_n_warns():
-    X, y = np.eye(4), [0, 1, 0, 1]
-    with pytest.warns(PrivacyWarning, match=r"delta=0\.5 exceeds 1/n = 0\.25"):
-        DPLogisticRegression(delta=0.5, max_iter=2).fit(X, y)
-
-
 BAD_PARAMETERS = [
     ({"epsilon": 1e-9, "delta": 1e-12}, "epsilon=1e-09 .* too small for the schedule"),
     ({"neighboring_relation": "add_or_remove_one"}, "n_samples_estimate=None"),
