@@ -1,10 +1,8 @@
 """Schedules of a run, fixed in advance: clipping norm, noise, step size, momentum, averaging.
 
-Schedules follow from public metadata, never from the data. Iterations are t = 1..T unless a
-docstring counts from 0. A noise schedule shapes the standard deviation of the noise on the SUM of
-clipped gradients; the plan rescales it to the budget. A step size multiplies the MEAN gradient:
-``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``. Momentum and averaging process
-released values, and cost no privacy.
+Iterations are t = 1..T unless a docstring counts from 0. A noise schedule shapes the standard
+deviation of the noise on the SUM of clipped gradients; the plan rescales it to the budget. A step
+size multiplies the MEAN gradient: ``coef <- coef - step * (noisy_sum / n_samples + alpha * coef)``.
 """
 
 import math

@@ -14,7 +14,6 @@ from dpglm.audit.statistics import POWER, AuditResult, root
 from dpglm.baselines import PrivGene
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 
-_QUADRATURE_POINTS = 40_001
 # The advantage of the best candidate, in nats.
 _NATS = 4.0
 _LARGEST_POWER = 1000.0
@@ -132,7 +131,7 @@ def _caught_power(law: np.ndarray, n_draws: int, nats: float) -> float:
 def noisy_max_distribution(scores: np.ndarray, scale: float) -> np.ndarray:
     """Return the probability of each score to be the largest after Laplace noise."""
     u = (scores - scores.max()) / scale
-    x = np.linspace(u.min() - 40, 40, _QUADRATURE_POINTS)[:, np.newaxis]
+    x = np.linspace(u.min() - 40, 40, 40_001)[:, np.newaxis]
     density = np.exp(-np.abs(x - u)) / 2
     below = np.where(x < u, density, 1 - density)
     others = np.exp(np.log(below).sum(axis=1, keepdims=True) - np.log(below))

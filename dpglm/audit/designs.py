@@ -27,7 +27,6 @@ from dpglm.privacy.events import Event, composed_mu, run_lengths
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.vault import MAGNITUDE_POWERS, NORM_BIN_EDGES, triangle
 
-_CONTAINERS = ("dense", "sparse", "blocks", "dask")
 _N_BLOCKS = 3
 # The ratio of row norms to the clipping norm; with `_STEP` every canary stays clipped to the end.
 _ROW_OVER_CLIP = 1e20
@@ -49,7 +48,7 @@ def coin_flips(n_canaries: int, random_state: Any) -> np.ndarray:
 
 def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, ...]:
     """Return the arguments of ``fit`` for rows of these norms (n_rows,), each on its own axis."""
-    check_choice("container", container, _CONTAINERS)
+    check_choice("container", container, ("dense", "sparse", "blocks", "dask"))
     X = sparse.diags_array(lengths, format="csr")
     X.eliminate_zeros()
     if container == "sparse":
@@ -387,10 +386,6 @@ def target_scores(
     return _scored_sum(coins, found, np.array(scores) / scale, (1 + swapped) / scale)
 
 
-_QUADRATURE_NODES = 61
-_BISECTIONS = 100
-
-
 def _fit_own_problems(estimator: Any, row_norm: float, coins: np.ndarray) -> Any:
     """Fit on present canaries, or rows of zeros, under every relation; return the trace."""
     label = np.ones(len(coins), dtype=int)
@@ -411,7 +406,7 @@ def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) 
     penalty = plan.penalty
     output_std = penalty * trace.output_std
     std = math.hypot(trace.tilt_std, output_std)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE_NODES)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(61)
     weights = weights / weights.sum()
     tilts = trace.tilt_std * nodes
     moved = penalty * _minimizers(estimator._loss(2), plan.metadata.max_row_norm, penalty, tilts)
@@ -425,7 +420,7 @@ def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) 
     """Return the minimisers of one record's problem for several tilts, by bisection."""
     reach = (row_norm * loss.lipschitz + np.abs(tilts).max()) / penalty
     low, high = np.full(len(tilts), -reach), np.full(len(tilts), reach)
-    for _ in range(_BISECTIONS):
+    for _ in range(100):
         middle = (low + high) / 2
         slope = row_norm * loss.derivative(row_norm * middle, np.ones(len(tilts)))
         falling = penalty * middle + tilts + slope < 0

@@ -100,22 +100,6 @@ def score_text(row: Row, metric: str) -> str:
     return f"{mean:.{decimals}f}" + ("" if error is None else f" ±{error:.{decimals}f}")
 
 
-def score_rows(
-    rows: Iterable[Row], metric: str, epsilons: Sequence[float | None]
-) -> list[list[str]]:
-    """Return the name and the scores of each estimator; without privacy one score is for all."""
-    lines = []
-    for name, own in grouped(rows, "estimator").items():
-        at = {row["epsilon"]: score_text(row, metric) for row in own}
-        lines.append([name, *(at.get(epsilon, at.get(None, "")) for epsilon in epsilons)])
-    return lines
-
-
-def heading(epsilon: float | None) -> str:
-    """Return the title of a column of scores."""
-    return "score" if epsilon is None else f"epsilon {epsilon:g}"
-
-
 def configured(estimator: BaseEstimator, params: Mapping[str, Any]) -> BaseEstimator:
     """Return an unfitted copy of an estimator at a setting, which it shares nothing with."""
     own = {name: clone(value, safe=False) for name, value in params.items()}
@@ -154,12 +138,7 @@ CELL = (
     "dataset", "n_samples", "n_features", "fingerprint", "estimator", "parameters", "epsilon",
     "delta", "n_splits", "seed", "repeat", "fold",
 )  # fmt: skip
-"""What names a fit of a comparison, and determines its outcome.
-
-The sizes are those of the encoded table, of which the fingerprint is a hash. The parameters are all
-that is not in other fields. Epsilon and delta are None without privacy; the seed is that of the
-whole comparison.
-"""
+"""What names a fit of a comparison, and determines its outcome; None without privacy."""
 
 _FOREIGN = "line {} of {} is not a fit of a comparison; name another file or delete this one."
 
@@ -323,10 +302,14 @@ def _averaged(records: list[Row]) -> dict[str, Any]:
 
 def _block(panels: Iterable[tuple], epsilons: Sequence[float | None]) -> str:
     """Return the scores at some epsilons, under the title of each metric."""
-    lines = [["", *map(heading, epsilons)]]
+    heads = ("score" if epsilon is None else f"epsilon {epsilon:g}" for epsilon in epsilons)
+    lines = [["", *heads]]
     for title, metric, rows in panels:
         lines.append([title, *[""] * len(epsilons)])
-        lines += [[f"  {name}", *texts] for name, *texts in score_rows(rows, metric, epsilons)]
+        for name, own in grouped(rows, "estimator").items():
+            # Without privacy one score is for all.
+            at = {row["epsilon"]: score_text(row, metric) for row in own}
+            lines.append([f"  {name}", *(at.get(key, at.get(None, "")) for key in epsilons)])
     return "\n".join(text_table(lines, left=[0]))
 
 

@@ -17,12 +17,6 @@ from dpglm.schema import Schema
 from dpglm.study.methods import PLANNED, REGRESSORS
 from dpglm.tables import Page
 
-_ROUNDING = 1e-9
-# Artificial rows to plan with.
-_MIN_ROWS, _ROWS_PER_COLUMN = 3000, 30
-# The part of the budget that intervals have in a plan.
-_INFERENCE_FRACTION = 0.5
-
 Plan = PrivacyPlan | AdaptivePlan
 # A title, and what stands below it.
 Block = tuple[Any, ...]
@@ -68,7 +62,7 @@ def _expectations(estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Gue
         settings["random_state"] = 0
         settings["X"], settings["y"] = sample_from_schema(
             guess.schema,
-            max(_MIN_ROWS, _ROWS_PER_COLUMN * shape.n_features),
+            max(3000, 30 * shape.n_features),
             class_shares=[guess.majority, *[rest] * (shape.n_classes - 1)],
             random_state=0,
         )
@@ -173,7 +167,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
             row.append(f"{other.n_affordable:,}")
         elif not sampled:
             n_iter = plan.n_iter * (noise_here / noise) ** 2
-            row.append(f"{math.floor(n_iter * (1 + _ROUNDING)):,}")
+            row.append(f"{math.floor(n_iter * (1 + 1e-9)):,}")
         rows.append(row)
     return "ALTERNATIVES", rows
 
@@ -217,7 +211,7 @@ def _estimator(arguments: argparse.Namespace, guess: Guess | None) -> BaseEstima
     estimator = PLANNED[arguments.estimator].with_parameters(
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        inference_fraction=_INFERENCE_FRACTION if arguments.width else None,
+        inference_fraction=0.5 if arguments.width else None,
         neighboring_relation=arguments.relation,
         n_samples_estimate=arguments.n if public_n else None,
         alpha=arguments.alpha,

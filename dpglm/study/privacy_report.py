@@ -50,7 +50,6 @@ _UNITS = {"row": "one row", "group": "all rows of one group, such as a person"}
 # The assumption on parameters, and its form under a limit that holds for adaptive settings.
 _BLIND = "chosen without looking at the data"
 _BLIND_BUT = f"{_BLIND}, but for what the recorded fits and scores released"
-_BOX = '<li><label><input type="checkbox">{}</label></li>'
 
 
 class PrivacyReport:
@@ -74,8 +73,7 @@ class PrivacyReport:
 
     Notes
     -----
-    It follows the pyramid of NIST SP 800-226 (2025). It states the limit of an odometer whose
-    limit holds for adaptive settings.
+    Of an odometer whose limit holds for adaptive settings it states the limit.
 
     Examples
     --------
@@ -87,9 +85,6 @@ class PrivacyReport:
     >>> report = PrivacyReport(model)
     >>> report.to_markdown().splitlines()[0]
     '# Privacy report: DPLogisticRegression'
-    >>> success = report.to_dict()["guarantee"]["success"][0]
-    >>> success["prior"], round(success["with_release"], 2)
-    (0.5, 0.55)
     """
 
     def __init__(
@@ -528,7 +523,8 @@ def _html(caption: str, content: Any) -> str:
             return f"</section>\n<section>\n<h2>{text}</h2>"
         return f'<p class="muted">{text}</p>' if content.startswith("*") else f"<p>{text}</p>"
     if isinstance(content[0], str):
-        return f"<ul class=boxes>{''.join(_BOX.format(escape(box)) for box in content)}</ul>"
+        form = '<li><label><input type="checkbox">{}</label></li>'
+        return f"<ul class=boxes>{''.join(form.format(escape(box)) for box in content)}</ul>"
     table = html_table(content, caption.rstrip(":"))
     return f'<div class="tables words"><div class="scroll">{table}</div></div>'
 

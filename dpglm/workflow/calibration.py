@@ -43,19 +43,8 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from held-out records; the estimator, which is fitted already, is not changed.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            For bad parameters or labels, before anything is released.
+        X is (n_samples, n_features), and y (n_samples,). Bad parameters or labels are a ValueError
+        before anything is released.
         """
         self._forget()
         self._check()
@@ -209,9 +198,7 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     >>> X, y = make_census(8000, random_state=0)
     >>> X, X_held, y, y_held = private_train_test_split(X, y)
     >>> model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
-    >>> costs = {"false_positive": 1.0, "false_negative": 5.0}
-    >>> tuned = PrivateThresholdClassifier(model, criterion=costs).fit(X_held, y_held)
-    >>> tuned.threshold_ < 0.4
+    >>> PrivateThresholdClassifier(model).fit(X_held, y_held).threshold_ < 0.5
     True
     """
 

@@ -47,9 +47,6 @@ MIDDLES = np.append(EDGES, EDGES[-1] + (EDGES[1] - EDGES[0])) - (EDGES[1] - EDGE
 _MAX_RECORDS = 5 * 10**7
 # A class is too small to divide by if the std of its noise may exceed a fifth of it.
 VISIBLE = 5.0
-# Stands for the noise of a number of records that is public.
-_EXACT = 1e-3
-_GROUPS = 10
 Z = float(ndtri(0.975))
 
 # The purpose of each statistic in a ledger, and its weight. A weight is roughly the change of a
@@ -609,7 +606,7 @@ class Released:
         names = [name for name in designs if name in values]
         design = [np.atleast_2d(designs[name]) for name in names]
         # No noise of a number that is public stands for very little.
-        std = [max(self.std.get(name, 0.0), _EXACT) for name in names]
+        std = [max(self.std.get(name, 0.0), 1e-3) for name in names]
         scale = np.repeat(std, [len(rows) for rows in design])
         solution = np.linalg.pinv(np.concatenate(design) / scale[:, None])
         released = np.concatenate([np.ravel(values[name]) for name in names])
@@ -683,7 +680,7 @@ class NoisyTable(NoisyCounts):
         for end in range(1, len(whole) + 1):
             inside = np.zeros(len(whole))
             inside[start:end] = 1.0
-            enough = whole @ inside >= whole.sum() / _GROUPS
+            enough = whole @ inside >= whole.sum() / 10
             if enough and self.is_visible(np.tile(inside, 2)):
                 groups.append(inside)
                 start = end
