@@ -97,13 +97,11 @@ def adaptive(**changes):
 
 
 def targets(n_canaries=100, **changes):
-    """Audit the sum of targets in [9000, 10000]."""
     model = DPLinearRegression(**{"epsilon": 10.0, **changes})
     return audit_scores(designs.target_scores(model, n_canaries=n_canaries))
 
 
 def refined(**changes):
-    """Audit a fit that refines its first gradient, because its first choice is no step."""
     # One gradient, one refinement of the same cost, and no budget for more.
     shape = {"n_splits": 2.0, "selection_fraction": 0.01, "budget_growth": 0.9, "n_steps": 2}
     with on_tape(Scripted([0, 1])):
@@ -165,7 +163,6 @@ def reused_noise(monkeypatch):
 
 
 def reused_gradient(monkeypatch):
-    """A refinement that returns the first release again adds no precision."""
     kept = []
 
     def release_once(release, self, value, rng):
@@ -355,8 +352,6 @@ leaking_solver = wrapped(DPLogisticRegression, "_train", leaking)
 
 
 def recorder_left_on(monkeypatch):
-    """An auditor that does not take the recorder out again: later fits keep exact sums."""
-
     @contextlib.contextmanager
     def forgetful(estimator, answers=None, *, recorder=None):
         recorder = ReleaseRecorder(answers) if recorder is None else recorder
@@ -378,7 +373,6 @@ def an_audit_leaves_no_recorder_behind():
 
 
 def of_every_row(original, objective, *given):
-    """Count null records as well, each with its target."""
     bugged = copy.copy(objective)
     bugged._signed = np.ones_like(objective._signed)
     return original(bugged, *given)
@@ -393,7 +387,6 @@ def of_no_range(release, self, value, rng):
 
 
 def of_targets_themselves(original, objective, bound):
-    """The noise is for targets around 9500."""
     return not_cut(original, objective, bound) + 9500 / bound * objective._counted().sum()
 
 
@@ -428,7 +421,6 @@ lipschitz_of_one = wrapped(
 
 
 def no_record_moves_a_sum_by_more_than_the_clip():
-    """Of one row with its intercept, at many norms."""
     rng = np.random.default_rng(0)
     for norm in (1e-3, 1.0, 1e6):
         objective = Objective(norm * rng.normal(size=(1, 4)), np.array([1.0]), Logistic())
@@ -479,7 +471,6 @@ def records_at_the_bounds(relation):
 
 
 def no_target_moves_a_release_by_more_than_charged(relation="zero_out"):
-    """Nor its weight, of which 2 is the largest that counts."""
     pair = records_at_the_bounds(relation)
     moved = partial(most_moved, DPPoissonRegressor, relation, *pair)
     return max(moved(target_bounds=bounds) for bounds in (None, (0, 4))) <= 1.0
@@ -508,7 +499,6 @@ def a_target_costs_no_more_than_the_budget():
 
 
 def zeros_have_no_size():
-    """Where they alone are seen, the range is that of a target of which nothing is seen."""
     X, y = np.random.default_rng(0).normal(size=(400, 2)), np.arange(400) < 3
     return DPPoissonRegressor(epsilon=2.0).fit(X, y.astype(float)).target_range_ == (0.0, 1.0)
 
@@ -523,7 +513,6 @@ def a_search_states_all_that_it_releases():
 
 
 def settings_are_chosen_by_the_law_that_is_charged(relation="zero_out"):
-    """Of three models that are right on 20, 30 and 40 records."""
     labels, epsilon = np.repeat([0, 1, 2], [20, 30, 40]), 0.2
     moves = 2 if relation == "replace_one" else 1
     budget, event = PrivacyBudget(1.0, DELTA, relation), ChoiceEvent(epsilon)
@@ -543,7 +532,6 @@ def a_run_ends_before_the_budget_does():
 
 
 def batches_have_the_law_of_poisson_samples():
-    """Their sizes vary as binomials do."""
     entropy = entropy_source()
     sizes = [len(vaults.poisson_sample(1000, 0.1, entropy)) for _ in range(1000)]
     return 0.7 < np.var(sizes) / 90 < 1.35

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import functools
-import pickle
 import re
 import unicodedata
 import warnings
@@ -166,13 +165,6 @@ def test_dayone_a_wrong_positive_class_is_refused_with_the_classes(place):
         assert not tape.releases
 
 
-def test_dayone_more_than_two_classes_have_no_positive_one():
-    y = np.arange(N) % 3
-    model = LogisticRegression().fit(X, y)
-    with pytest.raises(ValueError, match="pos_label=1 is for two classes"):
-        private_scores(model, X, y, epsilon=1.0, pos_label=1)
-
-
 # Drafts
 
 TODAY = datetime.date(2020, 2, 29)
@@ -238,13 +230,10 @@ PLAIN = ["age", "paid", "valid", "grid", "years_of_school", "candidate", "latenc
 def test_dayone_names_that_look_like_codes_are_asked_about_and_doubted():
     names = {name: what for what, several in ASKED.items() for name in several}
     names |= dict.fromkeys(PLAIN)
-    for kind in ("number", "text"):
-        table = {name: [1, 2] if kind == "number" else ["p", "q"] for name in names}
-        draft = Schema.draft(table).to_yaml()
-        for name, what in names.items():
-            asked = re.findall(rf"^# column {re.escape(repr(name))}: is it an? (\w+)", draft, re.M)
-            told = what and not (kind == "text" and what in ("code", "year"))
-            assert asked == [what] * bool(told), (name, asked)
+    draft = Schema.draft({name: [1, 2] for name in names}).to_yaml()
+    for name, what in names.items():
+        asked = re.findall(rf"^# column {re.escape(repr(name))}: is it an? (\w+)", draft, re.M)
+        assert asked == [what] * bool(what), (name, asked)
     target, columns = Target("y", [0, 1]), [NumericColumn(name, 0, 3000) for name in names]
     said = Schema("t", columns, target).check({name: [1] for name in names} | {"y": [1]})
     assert said.count("is it a") == sum(map(len, ASKED.values())) and said.endswith("was found.")
@@ -279,14 +268,6 @@ def through_skops(thing):
     return skops.loads(skops.dumps(thing), trusted=SKOPS_TYPES)
 
 
-COPIES = {
-    "skops": through_skops,
-    "pickle": lambda thing: pickle.loads(pickle.dumps(thing)),
-    "json": lambda thing: Schema.from_json(thing.to_json()),
-}
-
-
-@functools.cache
 def fitted():
     """Return models with the rows that they are for: one of all kinds of columns is the first."""
     schema, table = of_all_kinds()
@@ -300,15 +281,14 @@ def fitted():
 
 @pytest.mark.filterwarnings("ignore::dpglm.exceptions.UtilityWarning")
 @pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
-@pytest.mark.parametrize("way", COPIES)
-def test_dayone_all_kinds_of_columns_survive_a_file(way):
-    again, (schema, table) = COPIES[way], of_all_kinds()
-    loaded = again(schema)
-    assert loaded == schema and again(schema.additive(2)) == schema.additive(2)
+def test_dayone_all_kinds_of_columns_survive_a_file():
+    schema, table = of_all_kinds()
+    loaded = through_skops(schema)
+    assert loaded == schema and through_skops(schema.additive(2)) == schema.additive(2)
     encoded = [each.transformer().fit_transform(table) for each in (loaded, schema)]
     assert_array_equal(*encoded)
-    for model, rows in fitted() if way != "json" else ():
-        loaded = again(model)
+    for model, rows in fitted():
+        loaded = through_skops(model)
         assert_array_equal(loaded.predict(rows), model.predict(rows))
         assert getattr(loaded, "privacy_", None) == getattr(model, "privacy_", None)
 
@@ -349,7 +329,6 @@ SPELLED = {
         french()[0].inference(schema=FRENCH, references={s("naïf"): s("é")}).names
     ),
     "risk": lambda s: french()[1].risk_difference(french()[2], s("naïf"), s("é"), "u").value,
-    "contrast": lambda s: french()[1].t_test([{s("âge"): 1}]).names,
     "positive class": lambda s: french()[0].inference(pos_label=s("bébé")).target,
     "shapes": lambda s: len(
         ShapeDisplay.from_estimator(french()[0], FRENCH, columns=[s("naïf")]).panels

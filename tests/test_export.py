@@ -106,11 +106,7 @@ def test_onnx_predicts_the_same(models):
             np.testing.assert_allclose(chances, expected, rtol=near, atol=near)
 
 
-def test_onnx_names_the_chances_by_label_and_refuses_what_shortens_rows():
-    model = DPLogisticRegression(max_iter=3).fit(X, SEVERAL)
-    _, (first, *_) = onnx_outputs(model, X.astype(np.float32))
-    expected = dict(zip("abc", model.predict_proba(X)[0], strict=True))
-    assert first == pytest.approx(expected, abs=1e-5)
+def test_onnx_refuses_what_shortens_rows():
     with pytest.raises(ValueError, match="clips rows"):
         onnx_outputs(baselines.OutputPerturbation().fit(X, Y), X)
 
@@ -134,9 +130,6 @@ def test_skops_needs_no_other_types_for_any_estimator():
         assert (again.predict(frame) == pipeline.predict(frame)).all()
         assert again[-1].privacy_ == model.privacy_
     assert used <= set(SKOPS_TYPES), used - set(SKOPS_TYPES)
-    names = {name.rpartition(".")[2] for name in used}
-    assert {"DPLogisticRegression", "ExponentialDecay", "HeavyBall", "Schema", "FitTrace"} <= names
-    assert all(name.startswith("dpglm.") or name == "datetime.date" for name in SKOPS_TYPES)
 
 
 @pytest.mark.parametrize("Model", [DPLinearRegression, DPPoissonRegressor, DPGammaRegressor])
@@ -177,9 +170,6 @@ def test_a_card_has_the_guarantee_the_scores_and_nothing_that_was_not_given():
     # 400 records of a fit are nowhere, and neither are its scores.
     bare = model_card(pipeline[-1])
     assert "400" not in bare and bare.count("FILL IN") == 4
-    assert "- auc: 0.8123\n" in model_card(pipeline[-1], scores={"auc": 0.81234567})
-    with pytest.raises(ValueError, match="has no ledger"):
-        model_card(LogisticRegression().fit(X, Y))
 
 
 def test_what_users_print_fits_on_a_screen():

@@ -154,8 +154,6 @@ def test_what_cannot_be_shown_is_refused_before_it_costs():
         ({"preconditioner": "diagonal"}, "full preconditioner"),
     ):
         model = DPLinearRegression(inference_fraction=0.5).set_params(**changes)
-        with pytest.raises(ValueError, match=words):
-            model.plan(1000, 3)
         with pytest.raises(ValueError, match=words) as error:
             model.fit(X, y)
         assert not hasattr(error.value, "privacy_ledger")

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from dpglm import DPLinearRegression, PrivacyLedger, PrivacyOdometer, Schema
-from dpglm.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Target
+from dpglm.schema import CategoricalColumn, NumericColumn, Target
 from dpglm.sources import read_csv
-from dpglm.study import UtilityGraph, compare, expected_accuracy, expected_errors
+from dpglm.study import compare, expected_errors
 from dpglm.study.cli import main
 from dpglm.study.models import read_model
 
@@ -95,18 +95,6 @@ def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
     (folder / "fits.json").write_text(fits.to_json())
     (folder / "fits.csv").write_text(f"{right.name},left\n30,no\n31,soon\n")
     assert run(folder, "schema fits.csv --check fits.json") == 0
-
-
-def test_a_draft_of_a_file_sees_kinds_beside_blanks_and_times(folder, capsys):
-    (folder / "kinds.csv").write_text(
-        "a,b,c,d\nTrue,2021-10-06 17:14:00+02:00,1,2021-10-06\n,2021-10-07T17:14,,yesterday\n"
-        "False,2021-10-07,3,\n"
-    )
-    assert run(folder, "schema kinds.csv") == 0
-    kinds = [BooleanColumn("a", missing="indicator"), DateColumn("b", "FILL IN", "FILL IN")]
-    kinds.append(NumericColumn("c", "FILL IN", "FILL IN", integer=True))
-    *found, last = Schema.from_json(capsys.readouterr().out).columns
-    assert found == kinds and isinstance(last, CategoricalColumn)
 
 
 @pytest.mark.filterwarnings("always")
@@ -227,8 +215,6 @@ def test_comparisons_and_guesses_of_classifiers_refuse_a_regressor_in_a_sentence
     guess = {"n_samples": 9, "accuracy": 0.9}
     for ask in (
         lambda: compare({"t": table}, {"own": model}, epsilons=[1.0]),
-        lambda: UtilityGraph(model, {"alpha": [0.0]}, n_samples=9).run(*table),
-        lambda: expected_accuracy(model, *table, **guess),
         lambda: expected_errors(model, n_features=1, **guess),
     ):
         with pytest.raises(
