@@ -40,6 +40,8 @@ def make_census(
     """Draw an artificial census whose logistic optimum is known.
 
     The population is fixed: six strata of 8 categorical and 6 numeric columns. No files are needed.
+    ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``. 24 % of the labels are
+    positive, and the optimum has accuracy 0.85 and loss 0.33.
 
     Parameters
     ----------
@@ -55,11 +57,6 @@ def make_census(
     y : ndarray of shape (n_samples,), or Series
     coef : ndarray of shape (100,)
         The optimum, intercept last; only if ``coef=True``.
-
-    Notes
-    -----
-    ``P(y = 1 | x) = 1 / (1 + exp(-(x @ w + b)))`` for the encoded row ``x``. 24 % of the labels are
-    positive, and the optimum has accuracy 0.85 and loss 0.33.
 
     Examples
     --------
@@ -299,6 +296,9 @@ def sample_from_schema(
 ) -> tuple[Any, Any]:
     """Draw an artificial table that has the schema's columns and nothing else of the real one.
 
+    Columns are correlated by five strata. The labels follow a multinomial logistic model, scaled to
+    `signal` and shifted to `class_shares`, of straight lines unless the schema says otherwise.
+
     Parameters
     ----------
     schema : Schema
@@ -316,11 +316,6 @@ def sample_from_schema(
     -------
     X : ndarray of shape (n_samples, n_columns), or DataFrame of raw columns
     y : ndarray of shape (n_samples,), or Series
-
-    Notes
-    -----
-    Columns are correlated by five strata. The labels follow a multinomial logistic model, scaled to
-    `signal` and shifted to `class_shares`, of straight lines unless the schema says otherwise.
 
     Examples
     --------

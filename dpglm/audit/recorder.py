@@ -58,7 +58,8 @@ def record(
 ) -> Iterator[ReleaseRecorder]:
     """Record all releases of the fits of an estimator in this block, before and after noise.
 
-    With the same answers two fits take the same course, and their sums can be compared.
+    With the same answers two fits take the same course, and their sums can be compared: the page on
+    verification has an example.
 
     .. warning::
        The record has sums WITHOUT noise. Record fits on artificial data only.
@@ -76,10 +77,6 @@ def record(
     ------
     ReleaseRecorder
         To its ``releases`` each fit adds.
-
-    Notes
-    -----
-    The page on verification has an example.
     """
     recorder = ReleaseRecorder(answers) if recorder is None else recorder
     vault_type = type(estimator)._vault_type

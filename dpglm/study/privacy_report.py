@@ -55,7 +55,8 @@ _BLIND_BUT = f"{_BLIND}, but for what the recorded fits and scores released"
 class PrivacyReport:
     """Releases about the records, their cost, and what is only asserted, for who decides on them.
 
-    The report reads no records: every number follows from a ledger.
+    The report reads no records: every number follows from a ledger. Of an odometer whose limit
+    holds for adaptive settings it states the limit.
 
     Parameters
     ----------
@@ -70,10 +71,6 @@ class PrivacyReport:
     ------
     ValueError
         If the source has no ledger, or nothing was recorded.
-
-    Notes
-    -----
-    Of an odometer whose limit holds for adaptive settings it states the limit.
 
     Examples
     --------
@@ -191,13 +188,7 @@ class PrivacyReport:
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def to_html(self) -> str:
-        """Return the report as a web page that needs no other file, with boxes to tick.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib; ``pip install "dpglm[plot]"``.
-        """
+        """Return the report as a web page of one file, with boxes to tick; needs matplotlib."""
         _, (_, lead), *blocks = self._blocks()
         body = "\n".join(_html(caption, content) for caption, content in blocks)
         body = body.removeprefix("</section>\n") + "\n</section>"

@@ -194,7 +194,8 @@ def explain_local(
 
     With the intercept they add up to the ``decision_function`` of the positive class. For a number
     they add up to the prediction before it is cut, in its units; with a log link they are factors,
-    whose product it is.
+    whose product it is. Each term is zero on average over the values that the schema allows. The
+    terms of a row are as private as the row.
 
     Parameters
     ----------
@@ -216,11 +217,6 @@ def explain_local(
     ------
     ValueError
         If the model was not fitted to rows that the schema encodes, or the class is unknown.
-
-    Notes
-    -----
-    Each term is zero on average over the values that the schema allows. The terms of a row are as
-    private as the row.
 
     Examples
     --------
@@ -251,12 +247,8 @@ class ShapeDisplay(Display):
 
     Each term is zero on average over the values that the schema allows. Terms are sorted by their
     standard deviation over these, divided by that of their noise if it is known. Make it with
-    `from_estimator`, draw it with ``plot``; `explain_local` returns the terms of rows.
-
-    Notes
-    -----
-    The figure costs no privacy. Bands, of classifiers only, hold 95 percent of the noise, as of a
-    quadratic loss.
+    `from_estimator`, draw it with ``plot``; `explain_local` returns the terms of rows. It costs no
+    privacy. Bands, of classifiers only, hold 95 percent of the noise, as of a quadratic loss.
 
     Examples
     --------

@@ -90,7 +90,8 @@ def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
 class PrivateCalibratedClassifier(_OnNoisyTable):
     """Private counterpart of `CalibratedClassifierCV(FrozenEstimator(estimator))`.
 
-    It maps log-odds to what noisy counts of held-out records by label, in 64 bins, say.
+    It maps log-odds to what noisy counts of held-out records by label, in 64 bins, say. Guarantee:
+    (epsilon, delta)-differential privacy for the held-out records (`ScoreVault`).
 
     Parameters
     ----------
@@ -110,10 +111,6 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
         The class of this probability, ``classes_[1]``.
     privacy_ : PrivacyLedger
         Cost of `fit`. On records that no fit saw, the total is the larger of both ledgers.
-
-    Notes
-    -----
-    Guarantee: (epsilon, delta)-differential privacy for the held-out records (`ScoreVault`).
 
     Examples
     --------

@@ -50,6 +50,9 @@ class _Findings(list[Finding]):
 def check_pipeline(estimator: Any) -> list[Finding]:
     """Return the steps that read other people's rows, with what to use instead.
 
+    A class of scikit-learn that is not known to be harmless is taken to break the guarantee. The
+    check does not cover what happened before the pipeline.
+
     Parameters
     ----------
     estimator : estimator
@@ -65,11 +68,6 @@ def check_pipeline(estimator: Any) -> list[Finding]:
     ------
     ValueError
         If it has no ``fit``.
-
-    Notes
-    -----
-    A class of scikit-learn that is not known to be harmless is taken to break the guarantee. The
-    check does not cover what happened before the pipeline.
 
     Examples
     --------
@@ -281,6 +279,8 @@ def total_privacy(
 ) -> PrivacyLedger:
     """Return one ledger for the private fits in a pipeline, search, ensemble or list.
 
+    A meta-estimator that was fitted twice has forgotten its first fits: use a `PrivacyOdometer`.
+
     Parameters
     ----------
     study : estimator, ledger, scores, results of ``cross_validate``, or a collection of them
@@ -300,10 +300,6 @@ def total_privacy(
     ------
     ValueError
         If there is no private fit, or fits are gone whose cost cannot be known.
-
-    Notes
-    -----
-    A meta-estimator that was fitted twice has forgotten its first fits: use a `PrivacyOdometer`.
 
     Examples
     --------

@@ -497,6 +497,8 @@ class PrivateScorer:
 def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> PrivateScorer:
     """Return a scorer with noise, for the ``scoring`` of scikit-learn. Each call costs epsilon.
 
+    Folds must follow from public facts: ``cv=PrivateKFold(5)``, not the default.
+
     Parameters
     ----------
     score : {"accuracy", "balanced_accuracy", "auc", "log_loss", "r2", "d2", "mse", "mae"}
@@ -516,10 +518,6 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     ------
     ValueError
         For another score.
-
-    Notes
-    -----
-    Folds must follow from public facts: ``cv=PrivateKFold(5)``, not the default.
 
     Examples
     --------

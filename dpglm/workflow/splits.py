@@ -32,6 +32,8 @@ def private_train_test_split(
     """Split arrays into training and test parts so that one record changes one part at most.
 
     Like scikit-learn's ``train_test_split``, but neither labels nor contents of rows decide.
+    Releases from different parts cost the largest of their costs. Under ``"add_or_remove_one"`` the
+    number of rows of a part is private: fit with ``n_samples_estimate`` times its share.
 
     Parameters
     ----------
@@ -57,12 +59,6 @@ def private_train_test_split(
     ------
     ValueError
         For bad parameters, or if a part has no rows.
-
-    Notes
-    -----
-    One record of the table is one record of one part: releases from different parts cost the
-    largest of their costs. Under ``"add_or_remove_one"`` the number
-    of rows of a part is private: fit with ``n_samples_estimate`` times its share.
 
     Examples
     --------
@@ -98,7 +94,9 @@ class PrivateKFold(KnownArguments, BaseCrossValidator):
     """Folds of which one record changes one: what k fits on them cost is the sum of their ledgers.
 
     Under ``"add_or_remove_one"`` pass identifiers as `groups` to ``split``: the `ids` of
-    `private_train_test_split`. Never stratified: one label would move other records.
+    `private_train_test_split`, and fit with ``n_samples_estimate`` times ``1 - 1 / n_splits``. With
+    metadata routing on, say ``model.set_fit_request(groups=False)``, or ``True`` with groups. Never
+    stratified: one label would move other records.
 
     Parameters
     ----------
@@ -108,11 +106,6 @@ class PrivateKFold(KnownArguments, BaseCrossValidator):
         The relation of the estimators.
     key : int, str or bytes, default=0
         As in `private_train_test_split`, whose parts may be split into folds by the same key.
-
-    Notes
-    -----
-    Under ``"add_or_remove_one"`` fit with ``n_samples_estimate`` times ``1 - 1 / n_splits``. With
-    metadata routing on, say ``model.set_fit_request(groups=False)``, or ``True`` with groups.
 
     Examples
     --------
