@@ -561,7 +561,6 @@ class Bug:
 
 
 replaced = partial(gradients, neighboring_relation="replace_one")
-softmax = partial(gradients, classes=[0, 1, 2, 3])
 weighted = partial(gradients, class_weight={0: 1.0, 1: 3.0}, classes=[0, 1])
 sampled = partial(gradients, **SAMPLED, sampling_rate=0.2)
 swapped = partial(replaced, **SAMPLED, sampling_rate=0.2)

@@ -91,28 +91,22 @@ WIDE = NumericColumn("nothing", 0.0, 1e6)
 PEOPLE = Schema("p", [WIDE, *NUMBERS, CategoricalColumn("c", [*"abcd"])], Target("y", [0, 1]))
 
 
-def people(n=4000):
-    rng = np.random.default_rng(0)
+def fitted(epsilon, seed=0, **options):
+    rng, n, schema = np.random.default_rng(0), 4000, PEOPLE.additive(1)
     table = {f"x{k}": rng.uniform(-2, 2, n) for k in range(7)}
     table |= {"c": rng.choice([*"abcd"], n), "nothing": rng.uniform(4e5, 5e5, n)}
     score = sum(table[f"x{k}"] * (-1) ** k for k in range(7)) + 2 * (table["c"] == "a")
-    return table, (0.6 * score + rng.logistic(size=n) > 0).astype(int)
-
-
-def fitted(schema, model=DPLogisticRegression, seed=0, **options):
-    table, y = people()
-    pipeline = make_pipeline(schema.transformer(), model(classes=[0, 1], **options))
+    y = (0.6 * score + rng.logistic(size=n) > 0).astype(int)
+    model = DPLogisticRegression(epsilon=epsilon, classes=[0, 1], **options)
+    pipeline = make_pipeline(schema.transformer(), model)
     with seeded_noise(seed):
         return pipeline.fit(table, y)
 
 
 def test_dayone_bands_are_as_wide_as_refits_spread():
-    schema = PEOPLE.additive(1)
-    found = [
-        [term.of(term.public) for term in terms_of(fitted(schema, epsilon=0.3, seed=k))[2]]
-        for k in range(8)
-    ]
-    predicted = [term.noise_std.max() for term in terms_of(fitted(schema, epsilon=0.3))[2]]
+    fits = [terms_of(fitted(0.3, seed))[2] for seed in range(8)]
+    found = [[term.of(term.public) for term in terms] for terms in fits]
+    predicted = [term.noise_std.max() for term in fits[0]]
     spread = [np.std(each, axis=0).max() for each in zip(*found, strict=True)]
     assert 0.6 < np.median(np.divide(spread, predicted)) < 1.5
 
@@ -124,7 +118,7 @@ def printed(tmp_path_factory):
     search = PrivateSearchCV(model, {"alpha": [0.0, 0.1]}, classes=[0, 1])
     with PrivacyOdometer(tmp_path_factory.mktemp("o") / "a<b.db", epsilon=20) as odometer:
         model.fit(X, y)
-    inferred = fitted(PEOPLE.additive(1), inference_fraction=0.5, epsilon=8.0)[-1].inference()
+    inferred = fitted(8.0, inference_fraction=0.5)[-1].inference()
     theory = {"n_samples": 40_000, "accuracy": 0.85, "n_features": 9, "majority": 0.7}
     found = {
         "ledger": model.privacy_,

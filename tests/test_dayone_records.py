@@ -21,12 +21,14 @@ from tapes import record, replay
 from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.audit.recorder import largest_ratio
 from dpglm.exceptions import PrivacyWarning
+from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import Vault
 from dpglm.schema.values import null_rows
 from dpglm.sources.arrays import ArraySource
+from dpglm.sums.objective import Objective
 from dpglm.sums.rows import rows_of
 from dpglm.workflow import (
     PrivateCalibratedClassifier,
@@ -226,13 +228,6 @@ def test_dayone_scores_that_overflow_are_finite_and_in_order(n_classes, dtype):
 # Vaults and words
 
 
-def rows_and_labels():
-    from dpglm.losses import Logistic
-    from dpglm.sums.objective import Objective
-
-    return Objective(X, 2.0 * Y - 1, Logistic())
-
-
 class Twofold:
     """Runs that are cheap when they are read for the first time, and dear from then on."""
 
@@ -246,7 +241,8 @@ class Twofold:
 
 @pytest.mark.parametrize("events", [Twofold(), iter([(GaussianEvent(20.0), 1)])])
 def test_dayone_a_vault_reads_its_plan_once(events):
-    vault = Vault(rows_and_labels(), events, PrivacyBudget(1.0, 1e-6), entropy_source(0))
+    rows = Objective(X, 2.0 * Y - 1, Logistic())
+    vault = Vault(rows, events, PrivacyBudget(1.0, 1e-6), entropy_source(0))
     vault.gradient_sum(np.zeros(4), 1.0, 20.0)
 
 
