@@ -1,5 +1,7 @@
 """Differentially private linear classifiers for scikit-learn."""
 
+from typing import TYPE_CHECKING
+
 from dpglm.calculator import PrivacyCalculator
 from dpglm.datasets import make_census
 from dpglm.estimators.agd import DPAGDClassifier
@@ -13,13 +15,15 @@ from dpglm.privacy.noise import seeded_noise
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema import PublicBoundsScaler, Schema, load_schema
 from dpglm.sources import read_csv
-from dpglm.workflow import (
-    PrivateSearchCV,
-    check_pipeline,
-    private_scores,
-    private_train_test_split,
-    total_privacy,
-)
+
+if TYPE_CHECKING:
+    from dpglm.workflow import (
+        PrivateSearchCV,
+        check_pipeline,
+        private_scores,
+        private_train_test_split,
+        total_privacy,
+    )
 
 __version__ = "0.1.0"
 

@@ -115,7 +115,7 @@ def sparse_blocks(X, y):
 def persons(X, y):
     """Rows with weights, of persons with two or three each, which are not together."""
     rows = np.arange(len(y))
-    return X, y, rows % 7 / 4, rows % 120
+    return X, y, {"sample_weight": rows % 7 / 4, "groups": rows % 120}
 
 
 def dask(X, y):
@@ -369,7 +369,8 @@ def fit(name):
     model = estimator(**parameters)
     with warnings.catch_warnings(), seeded_noise(7):
         warnings.simplefilter("ignore")
-        model.fit(*container(X, y))
+        *data, named = container(X, y) if container is persons else (*container(X, y), {})
+        model.fit(*data, **named)
         plan = model.plan(*X.shape, n_classes=len(model.classes_))
     # What was released; of float32 rows coef_ and intercept_ are roundings of it.
     rows = np.atleast_2d(model.trace_.coef.T)

@@ -53,8 +53,7 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
     max_row_norm: float | None = None
     inference_fraction: float = 0.0
 
-    # Parameters of classifiers.
-    classes = class_weight = None
+    classes = class_weight = None  # of classifiers
     # The loss, the name, and the power of the variance in the mean.
     _of_numbers: ClassVar[NumericLoss]
     _kind: ClassVar[str]
