@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         private_scores,
         private_train_test_split,
         total_privacy,
-    )
+    )  # fmt: skip
 
 __version__ = "0.1.0"
 
@@ -37,3 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 __getattr__ = absent(__name__)
+
+
+def __dir__() -> list[str]:
+    """Return the names for completion, also of what is imported later."""
+    return sorted({*globals(), *__all__})

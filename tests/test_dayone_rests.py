@@ -155,3 +155,14 @@ def test_weights_far_below_their_bound_and_codes_among_numbers_are_named_from_re
         rows[:80, 0] = code
         said = said_by(model, rows, rows[:, 1] > 0)
         assert ("lost most numbers of columns [0]," in said) == is_said
+
+
+def test_a_regression_warns_of_a_small_budget_before_its_charge(tmp_path):
+    with PrivacyOdometer(tmp_path / "study.db") as odometer, warnings.catch_warnings():
+        warnings.simplefilter("error", UtilityWarning)
+        with pytest.raises(UtilityWarning, match="probably little to learn from"):
+            DPLinearRegression(epsilon=0.01).fit(X, X[:, 0])
+        warnings.simplefilter("ignore", UtilityWarning)
+        fitted = DPLinearRegression().fit(X, X[:, 0], sample_weight=np.ones(len(X)))
+    assert odometer.entries()[0].ledger.events == fitted.privacy_.events
+    assert fitted.privacy_.events[0][0].purpose == "weight sum, for the mean weight"

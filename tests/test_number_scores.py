@@ -161,6 +161,11 @@ def test_a_search_over_regressors_chooses_by_squared_errors(relation):
     with record() as one:
         search.fit(X, y)
     assert search.best_params_ == {"alpha": 0.0} and search.score(X, y) > 0.5
+    assert search.score(X, y, np.arange(300.0)) == search.best_estimator_.score(
+        X, y, np.arange(300.0)
+    )
+    with pytest.raises(ValueError, match="pos_label=1 is for classifiers"):
+        private_scores(search, X, y, epsilon=9.0, pos_label=1)
     assert is_regressor(search) and not hasattr(search, "classes_")
     ledger = total_privacy(clone(search), *X.shape)
     assert ledger.events == search.privacy_.events and not check_pipeline(search)

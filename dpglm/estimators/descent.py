@@ -12,12 +12,7 @@ from dpglm.estimators import defaults
 from dpglm.estimators.classification import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debias_numbers, debiasing_of, expected_columns
 from dpglm.estimators.inference import InferenceResults, inference_of
-from dpglm.estimators.plan import (
-    PlannedRelease,
-    PrivacyPlan,
-    label_counts_of,
-    make_plan,
-)
+from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, label_counts_of, make_plan
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.target import settle_intercept
 from dpglm.estimators.whitening import (

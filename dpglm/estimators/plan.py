@@ -204,7 +204,7 @@ class Plan(Printed):
         if self._too_wide:
             warnings.warn(self._too_wide, UtilityWarning, stacklevel=stacklevel)
         # A release of all records before the gradients tells more of a small budget.
-        shown = self.first and self.sampling_rate == 1
+        shown = self.first and self.sampling_rate == 1 and self.metadata.residual is None
         text = self._cannot_learn or ("" if shown else self._too_small)
         if text and hasattr(self, "clip_schedule"):
             text = f"This fit has probably little to learn from. {text}"
@@ -328,7 +328,7 @@ def assumptions_of(estimator: Any) -> tuple[str, ...]:
         f"{rows_of_a_record}, made from that record and public facts alone",
         "which rows the fit saw follows from public facts and each row's own identifier",
         "the parameters of the estimator were chosen without looking at the data",
-        "nothing is assumed of the target, or bounds that are public"
+        "the bounds of the target are public, if any were given"
         if estimator._target_limits is not None
         else "the label set is public"
         if estimator.classes is not None

@@ -90,11 +90,6 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
         Returns
         -------
         PrivacyPlan
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of range, or the budget is too small for the schedule.
         """
         return self._planned(n_samples, n_features, 2)
 

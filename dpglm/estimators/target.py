@@ -13,7 +13,7 @@ import numpy as np
 
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
-from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, label_counts_of
+from dpglm.estimators.plan import PlannedRelease, PrivacyPlan
 from dpglm.estimators.solvers import Coordinates, ReleasedTarget
 from dpglm.estimators.whitening import detection_threshold
 from dpglm.losses import Poisson
@@ -21,7 +21,8 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import MAGNITUDE_POWERS, Vault
 from dpglm.schedules import PublicMetadata
 
-_RANGE, _MIDDLE, _UNIT = "target histogram", "target sum", "residual histogram"
+_WEIGHT, _RANGE = "weight sum", "target histogram"
+_MIDDLE, _UNIT = "target sum", "residual histogram"
 # Upper ends of the bins of a histogram.
 _ENDS = 2.0 ** (MAGNITUDE_POWERS + 1)
 # Half of the squares of a normal variable are below this number of standard deviations.
@@ -51,6 +52,7 @@ def target_releases(
     middle = max((defaults.MIDDLE_NOISE * n_mu) ** -2, defaults.MIN_MIDDLE_FRACTION)
     histogram = defaults.UNITS_FRACTION
     planned = [
+        (_WEIGHT, "the mean weight", metadata.count_fraction, metadata.count_fraction > 0),
         (_RANGE, "the range of the target", histogram, estimator.target_bounds is None),
         (_MIDDLE, "the middle of the target", min(middle, 0.5), intercept),
         (_UNIT, "the unit of residuals", histogram, True),
@@ -61,8 +63,7 @@ def target_releases(
     def release(name: str, purpose: str, fraction: float) -> PlannedRelease:
         return PlannedRelease(name, purpose, fraction, 1 / (budget.mu * math.sqrt(fraction)))
 
-    of_target = (release(*of) for *of, needed in planned if needed)
-    counts = (*label_counts_of(budget.mu, metadata), *of_target)
+    counts = tuple(release(*of) for *of, needed in planned if needed)
     return counts, (release("gradient", "the intercept", step),) * n_steps
 
 
@@ -78,10 +79,10 @@ def settle_target(
     def noise(name: str) -> float:
         return releases[name].noise_multiplier
 
-    # 1) The mean weight, as the sum of the weights of "class +1".
+    # 1) The mean weight, from the sum of the weights: of labels, all rows have the second one.
     weight = 1.0
     if weighted := plan.metadata.count_fraction > 0:
-        total = vault.label_counts(noise("label count"))[1]
+        total = vault.label_counts(noise(_WEIGHT))[1]
         weight = min(1.0, max(total, 2 * vault.log[-1].noise_scale, 1.0) / n)
     # 2) The range: the largest sizes of either sign that enough records have.
     low, high = bounds or (0.0, 0.0)
@@ -132,10 +133,9 @@ def _detected(
     counts: np.ndarray, vault: Vault, n_samples: int, least: float = defaults.DETECTED_TARGETS
 ) -> np.ndarray:
     """Return noisy counts over n, and zero for those that may be noise or are of few records."""
-    by_chance = vault.log[-1].noise_scale * detection_threshold(
-        counts.size, defaults.FALSE_NORM_RATE
-    )
-    return np.where(counts > max(by_chance, least * n_samples), counts / n_samples, 0.0)
+    by_chance = detection_threshold(counts.size, defaults.FALSE_NORM_RATE)
+    threshold = max(vault.log[-1].noise_scale * by_chance, least * n_samples)
+    return np.where(counts > threshold, counts / n_samples, 0.0)
 
 
 def _usual_size(counts: np.ndarray) -> float:

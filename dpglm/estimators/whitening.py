@@ -194,7 +194,9 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     # Rows that a released unit did not make smaller are within the norm that the budget allows:
     # they cannot be too large. Without such a unit they can.
     large = intercept and (not by_norms or scales[0] < 1)
-    _warn_if_little_is_detected(moment, noise, row_clipping_norm, n_mu, large)
+    # A regression has warned of a small budget before its first release.
+    unsaid = n_mu if metadata.residual is None else math.inf
+    _warn_if_little_is_detected(moment, noise, row_clipping_norm, unsaid, large)
     vault.change_basis(basis)
     if center is not None:
         middles[-1] = 0.0

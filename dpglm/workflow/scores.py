@@ -275,6 +275,8 @@ def private_scores(
     loss_bound = check_number("loss_bound", loss_bound, above=1e-6, at_most=1e6)
     deviances = None
     if is_regressor(model):
+        if pos_label is not None:
+            raise ValueError(f"pos_label={pos_label!r} is for classifiers; leave it out.")
         deviances = deviances_of(model, target_bounds)
         known = {name: of[deviances["d2"].power > 0] for name, (_, *of) in _OF_NUMBERS.items()}
     elif target_bounds is not None:

@@ -279,7 +279,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy, or the score of a regressor, without noise: do not publish it."""
         if is_regressor(self):
-            return self._best.score(X, y)
+            return self._best.score(X, y, sample_weight)
         return super().score(X, y, sample_weight)
 
     predict = _of_best("predict", "what ``best_estimator_`` predicts, shape (n_samples,).")
