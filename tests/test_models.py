@@ -183,7 +183,7 @@ def test_a_number_is_fitted_predicted_planned_and_reported_by_name(tmp_path, cap
     fit = "fit t.csv --epsilon 5 --delta 1e-3 --schema s.json"
     for name in ("linear", "poisson", "gamma"):
         assert run(tmp_path, f"{fit} --estimator {name} --output {name}.json") == 0
-        assert "nothing is assumed of the target" in capsys.readouterr().out
+        assert "the bounds of the target are public, if" in capsys.readouterr().out
         assert run(tmp_path, f"predict {name}.json t.csv") == 0
         (head,), *rows = csv.reader(io.StringIO(capsys.readouterr().out))
         document = json.loads((tmp_path / f"{name}.json").read_text())
