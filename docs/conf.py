@@ -18,6 +18,7 @@ from dpglm.exceptions import PrivacyWarning
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+os.environ["MATPLOTLIBRC"] = str(HERE / "matplotlibrc")  # of the kernels that run code cells, too
 
 project = "dpglm"
 author = "the dpglm developers"
@@ -25,7 +26,7 @@ copyright = "the dpglm developers"
 release = version = dpglm.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -37,6 +38,12 @@ default_role = "py:obj"
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4
+# The code cells of a page run when the page is built, in a folder that is thrown away.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_execution_timeout = 180
+nb_merge_streams = True
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc says the types of parameters
 toc_object_entries_show_parents = "hide"
@@ -69,6 +76,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
+    "reset_modules": (),  # matplotlib's own would undo matplotlibrc
     "within_subsection_order": "FileNameSortKey",
 }
 warnings.filterwarnings("ignore", category=PrivacyWarning, message="Scores of scikit-learn have")

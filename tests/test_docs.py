@@ -11,7 +11,10 @@ import dpglm
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^(<!-- not run: .+ -->\n)?```(python|yaml)\n(.*?)^```", re.M | re.S)
+BLOCK = re.compile(
+    r"^(<!-- not run: .+ -->\n)?```(python|yaml|\{code-cell\} ipython3)\n(?::.+\n)*(.*?)^```",
+    re.M | re.S,
+)
 BLOCKS = {page.name: BLOCK.findall(page.read_text(encoding="utf-8")) for page in PAGES}
 
 
