@@ -27,6 +27,7 @@ release = version = dpglm.__version__
 
 extensions = [
     "myst_nb",
+    "sphinx_design",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -36,7 +37,7 @@ exclude_patterns = ["_templates", "gallery/*.md5", "gallery/*.ipynb", "gallery/*
 templates_path = ["_templates"]
 default_role = "py:obj"
 
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 # The code cells of a page run when the page is built, in a folder that is thrown away.
 nb_execution_mode = "force"
@@ -45,17 +46,26 @@ nb_execution_in_temp = True
 nb_execution_timeout = 180
 nb_merge_streams = True
 autosummary_generate = True
+maximum_signature_line_length = 60  # of longer ones each parameter has its own line
 autodoc_typehints = "none"  # numpydoc says the types of parameters
 toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"dpglm {release}"
+html_favicon = "_static/mark.svg"
+html_sidebars = {"index": []}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
+    "logo": {
+        "image_light": "_static/mark.svg",
+        "image_dark": "_static/mark.svg",
+        "text": "dpglm",
+        "alt_text": "dpglm",
+    },
     "secondary_sidebar_items": ["page-toc"],
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
@@ -94,49 +104,57 @@ PAGES = {
 }
 # What the reference has no pages for: public between modules, and not for users.
 INTERNAL = {"dpglm.kernels"}
-ROOMS = {
-    "estimators": "Estimators and preconditioners",
-    "privacy": "Budgets, ledgers, noise",
-    "calculator": "Calculator",
-    "schema": "Tables",
-    "sources": "Files",
-    "datasets": "Data sets",
-    "workflow": "Splits, search, scores and totals",
-    "exceptions": "Errors and warnings",
+# Groups of the reference: name of the page, heading, and the places where its names are defined. A
+# name belongs to the longest place that it begins with.
+GROUPS = {
+    "estimators": ("Estimators", "estimators workflow.calibration"),
+    "schema": ("Schema and encoding", "schema datasets"),
+    "privacy": ("Privacy accounting", "privacy calculator workflow.pipelines exceptions"),
+    "selection": (
+        "Private model selection and scores",
+        "workflow calculator.expected_accuracy study.utility",
+    ),
+    "inference": ("Inference", "estimators.inference calculator.expected_errors"),
+    "displays": ("Displays and reports", "study"),
+    "advanced": (
+        "Advanced",
+        "estimators.whitening schedules sources audit baselines privacy.noise",
+    ),
 }
 
 
-def public_names() -> dict[str, dict[str, list[str]]]:
-    """Return each face with its names, under headings; a name is where the shortest path leads."""
+def public_names() -> dict[str, list[str]]:
+    """Return the public names of each group by the shortest path that leads to them."""
     modules = ["dpglm", *sorted(m.name for m in pkgutil.walk_packages(dpglm.__path__, "dpglm."))]
-    seen, faces = set(), {}
+    group_of = {place: name for name, (_, places) in GROUPS.items() for place in places.split()}
+    seen, groups = set(), {name: [] for name in GROUPS}
     for module in modules:
         if module in INTERNAL or module.endswith("__main__"):
             continue
         face = importlib.import_module(module)
         for name in getattr(face, "__all__", ()):
             member = getattr(face, name)
-            if id(member) in seen or name == "__version__":
-                continue
-            seen.add(id(member))
-            room = getattr(member, "__module__", module).split(".")[1]
-            heading = ROOMS[room] if module == "dpglm" else ""
-            faces.setdefault(module, {}).setdefault(heading, []).append(name)
-    return faces
+            if id(member) not in seen and name != "__version__":
+                seen.add(id(member))
+                home = f"{getattr(member, '__module__', module)}.{name}".removeprefix("dpglm.")
+                place = max(filter(home.startswith, group_of), key=len)
+                groups[group_of[place]].append(f"{module}.{name}")
+    return groups
 
 
 def write_pages(_app, _config) -> None:
     """Write the reference from the faces of the package, and the pages of files elsewhere."""
-    page = ["# Reference", "", "Every public name has a page of its own.", ""]
-    for module, rooms in public_names().items():
-        summary = inspect.getdoc(importlib.import_module(module)).partition("\n")[0]
-        page += [f"## {module}", "", summary, ""]
-        for heading, names in rooms.items():
-            page += [f"### {heading}", ""] if heading else []
-            page += ["```{eval-rst}", f".. currentmodule:: {module}", ""]
-            page += [".. autosummary::", "   :toctree: reference", ""]
-            page += [*(f"   {name}" for name in sorted(names)), "```", ""]
-    write("reference", "\n".join(page))
+    page = ["# Reference", "", "Every public name has a page with its parameters and an example."]
+    for group, names in public_names().items():
+        names = [
+            f"   ~{name}" for name in sorted(names, key=lambda n: n.rpartition(".")[2].lower())
+        ]
+        table = ["```{eval-rst}", ".. autosummary::", "   :nosignatures:"]
+        own = [f"# {GROUPS[group][0]}", "", *table, "   :toctree: .", "", *names, "```", ""]
+        write(f"reference/{group}", "\n".join(own))
+        page += ["", f"## {GROUPS[group][0]}", "", *table, "", *names, "```"]
+    page += ["", "```{toctree}", ":hidden:", "", *(f"reference/{group}" for group in GROUPS), "```"]
+    write("reference", "\n".join([*page, ""]))
     for file, name in PAGES.items():
         if name not in ("index", "about"):
             write(name, linked((ROOT / file).read_text(encoding="utf-8"), Path(file).parent))
@@ -145,6 +163,7 @@ def write_pages(_app, _config) -> None:
 def write(name: str, text: str) -> None:
     """Write a page, if it is not there already: what did not change is not built again."""
     path = HERE / f"{name}.md"
+    path.parent.mkdir(exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
@@ -164,12 +183,9 @@ def linked(text: str, folder: Path) -> str:
     return re.sub(r"\]\((?!https?:|#)([^)#]+)", target, text)
 
 
-def read(app, name, source) -> None:
-    """Put README before the contents of the site, and mend the links that leave the folder."""
-    if name == "index":
-        app.env.note_dependency(str(ROOT / "README.md"))
-        source[0] = linked((ROOT / "README.md").read_text(encoding="utf-8"), Path()) + source[0]
-    elif name not in PAGES.values() and (HERE / f"{name}.md").exists():
+def read(_app, name, source) -> None:
+    """Mend the links of a page that leave the folder."""
+    if name not in {*PAGES.values()} - {"index"} and (HERE / f"{name}.md").exists():
         source[0] = linked(source[0], Path("docs"))
 
 
@@ -185,6 +201,15 @@ def describe_data(_app, what, name, _member, _options, lines) -> None:
     for module in [m for m in sys.modules if what == "data" and m.startswith(f"{face}.")]:
         texts = ModuleAnalyzer.for_module(module).find_attr_docs()
         lines[:] = texts.get(("", constant), lines)
+
+
+def signature(_app, what, _name, member, _options, shown, returned):
+    """Show the parameters of a class, with defaults and without types."""
+    if what != "class":
+        return shown, returned
+    found = inspect.signature(member)
+    parameters = [p.replace(annotation=p.empty) for p in found.parameters.values()]
+    return str(found.replace(parameters=parameters, return_annotation=found.empty)), None
 
 
 def check_links(app, error) -> None:
@@ -210,4 +235,5 @@ def setup(app) -> None:
     app.connect("source-read", read)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", describe_data)
+    app.connect("autodoc-process-signature", signature)
     app.connect("build-finished", check_links)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import dpglm
+from dpglm import seeded_noise
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(
     r"^(<!-- not run: .+ -->\n)?```(python|yaml|\{code-cell\} ipython3)\n(?::.+\n)*(.*?)^```",
     re.M | re.S,
@@ -35,13 +36,22 @@ def test_the_blocks_of_a_page_run_one_after_the_other(name, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
+def test_the_code_of_readme_prints_what_stands_below_it(capsys):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, printed = (
+        re.search(rf"^```{k}\n(.*?)^```", readme, re.M | re.S)[1] for k in ("python", "text")
+    )
+    with seeded_noise(0):
+        exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.slow
 def test_every_public_name_has_a_page():
     spec = importlib.util.spec_from_file_location("conf", ROOT / "docs" / "conf.py")
     conf = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(conf)
-    listed = {
-        name for rooms in conf.public_names().values() for names in rooms.values() for name in names
-    }
+    listed = {name.rpartition(".")[2] for group in conf.public_names().values() for name in group}
     package = Path(dpglm.__file__).parent
     for path in package.rglob("*.py"):
         module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
