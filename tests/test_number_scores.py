@@ -123,6 +123,21 @@ def test_without_noise_scores_are_those_of_scikit_learn(kind):
     assert found.classes is found.pos_label is None and "mae  " in str(found)
 
 
+@pytest.mark.parametrize("kind", ["poisson", "gamma"])
+@pytest.mark.parametrize("away", [-20.0, 30.0])
+def test_a_deviance_is_right_where_the_intercept_is_far_from_all_means(kind, away):
+    """Columns far from zero, and numbers below the range, which count as its end."""
+    X, y, bounds = design(kind, 5000, np.random.default_rng(0))
+    X, low = np.log(X) + away, 1.0 if kind == "gamma" else 0.0
+    model = clone(MODELS[kind]).set_params(alpha=0, max_iter=5000).fit(X, y)
+    settings = {"scores": "d2", "target_bounds": (low, bounds[1])}
+    exact, found = (private_scores(model, X, y, epsilon=e, **settings).d2 for e in (math.inf, 4.0))
+    at_ends, predicted = np.maximum(y, low), model.predict(X)
+    expected = metrics.d2_tweedie_score(at_ends, predicted, power=POWERS[kind])
+    assert exact.value == pytest.approx(expected, abs=0.005)
+    assert expected > 0.3 and np.ptp(found.noise_interval) < 0.3
+
+
 @pytest.mark.parametrize(
     ("kinds", "n_draws"), [(["poisson"], 30), pytest.param(MODELS, 300, marks=pytest.mark.slow)]
 )

@@ -38,7 +38,6 @@ _CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5.
 _N_APPROACHES = 3  # gradients before the curvature, to where it is about that of the truth.
 _N_GRADIENTS = 8  # gradients after it: the estimate is a mean of steps from some of them.
 N_AVERAGED = 6  # the last of these: the first two still depend on the end of the descent.
-_FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms.
 
 # The columns in the model, and the directions that are above the noise level.
 _CARRIED_NOISE = 1 / 25  # of n, its largest eigenvalue: a curvature of 0.1 is 2.5 times it.
@@ -155,7 +154,7 @@ def squared_bound(n_columns: int, least: float) -> float:
     Their squared norm is ``n_columns`` on average. Rows with the rarest column, of mean square
     `least`, add ``1 / least``.
     """
-    return max(_FULL_WEIGHT * n_columns, n_columns + 1 / least)
+    return max(defaults.FULL_WEIGHT * n_columns, n_columns + 1 / least)
 
 
 def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relation: str) -> float:

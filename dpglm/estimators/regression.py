@@ -238,8 +238,7 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
         weights = None if sample_weight is None else checked_weights(sample_weight, y)
         if not self._has_log_link:
             return float(r2_score(y, predicted, sample_weight=weights))
-        options = {"sample_weight": weights, "power": self._power}
-        return float(d2_tweedie_score(y, predicted, **options))
+        return float(d2_tweedie_score(y, predicted, sample_weight=weights, power=self._power))
 
     def to_sklearn(self) -> Any:
         """Return a plain model of scikit-learn with these coefficients, which needs no dpglm.

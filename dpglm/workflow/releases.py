@@ -477,7 +477,9 @@ def deviances_of(model: Any, target_bounds: Any) -> dict[str, Deviance]:
         return found | {"d2": found["r2"]}
     target = getattr(getattr(last, "trace_", None), "target", None)
     centre = float(np.exp(last.intercept_)) if target is None else target.middle
-    return found | {"d2": Deviance(low, high, min(max(centre, high * 2.0**-20), high), power)}
+    # An intercept may be far from all means. For gamma, numbers are far from it on either side.
+    centre = min(max(centre, high / 64), high / (8 if power > 1 else 1))
+    return found | {"d2": Deviance(low, high, centre, power)}
 
 
 def records_of_numbers(
@@ -499,7 +501,7 @@ def records_of_numbers(
         "absolute": np.sqrt(squared),
         "target": (inside - of.low) / (of.high - of.low),
         "variation": deviances["r2"](inside, deviances["r2"].centre),
-        "deviance": of(y, predicted),
+        "deviance": of(inside, predicted),
         "null": of(inside, of.centre),
     }
     none = np.zeros(len(y), dtype=int)
