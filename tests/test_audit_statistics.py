@@ -1,7 +1,5 @@
 """The statistics of an audit: limits, bounds, false alarms, and the power that it states."""
 
-import math
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -12,7 +10,7 @@ from dpglm import DPAGDClassifier, DPLogisticRegression
 from dpglm.audit import audit_choices, audit_estimator, audit_scores
 from dpglm.audit.choices import ChoiceCounts, noisy_max_distribution
 from dpglm.audit.designs import canary_scores
-from dpglm.audit.statistics import CanaryScores, epsilon_of_guesses
+from dpglm.audit.statistics import CanaryScores
 from dpglm.baselines import PrivGene
 
 
@@ -102,18 +100,6 @@ def test_the_law_of_a_noisy_maximum_is_that_of_an_integral():
 
         exact = quad(density, -10, 10, points=sorted(scores), limit=500)[0]
         assert probability == pytest.approx(exact, abs=1e-5)
-
-
-def test_guesses_of_randomised_response_show_no_more_than_its_epsilon():
-    """The bound is that of a binomial where delta is zero, and delta only lowers it."""
-    rng, epsilon = np.random.default_rng(0), 1.0
-    correct = rng.binomial(400, math.exp(epsilon) / (1 + math.exp(epsilon)), size=60)
-    bounds = [epsilon_of_guesses(400, 400, int(v), 0.0, 0.05) for v in correct]
-    assert np.mean(np.array(bounds) > epsilon) <= binom.isf(1e-4, 60, 0.05) / 60
-    assert np.median(bounds) > 0.5
-    chance = 1 / (1 + math.exp(-bounds[0]))
-    assert binom.sf(correct[0] - 1, 400, chance) == pytest.approx(0.05, rel=1e-3)
-    assert epsilon_of_guesses(400, 400, int(correct[0]), 1e-5, 0.05) < bounds[0]
 
 
 @pytest.mark.parametrize(

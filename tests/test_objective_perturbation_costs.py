@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from dpglm.baselines.objective_perturbation import curvature_ratio, jacobian_offset
-from dpglm.privacy.composition import dp_event
+from dpglm.privacy.composition import composed_pld, dp_event
 from dpglm.privacy.events import GaussianEvent, ObjectivePerturbationEvent
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_delta, gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger
@@ -102,7 +102,7 @@ def test_curvature_ratio_inverts_the_offset(relation):
 def test_a_ledger_composes_events_in_closed_form_and_numerically():
     events = [ObjectivePerturbationEvent(4.4, 0.1)] * 3 + [GaussianEvent(40.0)]
     ledger = PrivacyLedger.from_events(events, reporting_delta=1e-6)
-    mu, pld = math.sqrt(3 / 4.4**2 + 1 / 40**2), ledger.to_pld(1e-4)
+    mu, pld = math.sqrt(3 / 4.4**2 + 1 / 40**2), composed_pld(ledger.events, 1e-4)
     assert ledger.protects
     assert ledger.epsilon() == pytest.approx(0.3 + gdp_epsilon(mu, 1e-6), rel=1e-12)
     for epsilon in (0.0, 0.15, 0.3, 1.5, 2.5):

@@ -30,6 +30,7 @@ from dpglm import (
 )
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy import odometer as odometer_module
+from dpglm.privacy.composition import composed_pld
 from dpglm.privacy.events import (
     FilterEvent,
     GaussianEvent,
@@ -296,7 +297,10 @@ def delta_of_a_choice(first, rivals, epsilon):
     mu, x = first.mu(), np.linspace(-9, 9, 601)
     left = epsilon - (mu * mu / 2 + mu * x)
     order = np.argsort(np.abs(left))
-    deltas = [rival.to_pld(1e-3).get_delta_for_epsilon(np.abs(left)[order]) for rival in rivals]
+    deltas = [
+        composed_pld(rival.events, 1e-3).get_delta_for_epsilon(np.abs(left)[order])
+        for rival in rivals
+    ]
     deltas = [np.array(d)[np.argsort(order)] for d in deltas]
     # That of an epsilon below 0 follows from the other direction, which costs these the same.
     deltas = [np.where(left >= 0, d, 1 - np.exp(left) * (1 - d)) for d in deltas]

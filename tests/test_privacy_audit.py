@@ -22,7 +22,7 @@ from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import audit_choices, audit_estimator, audit_scores
 from dpglm.audit.choices import ChoiceCounts
 from dpglm.audit.designs import canary_scores
-from dpglm.audit.statistics import BlackBoxAudit
+from dpglm.audit.statistics import audit_pair
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.schedules import DecayingClip
 
@@ -113,8 +113,7 @@ def test_the_table_has_the_bugs_of_published_systems():
 
 
 def pair(estimator, row_norm, n_fits):
-    claim = {"epsilon": estimator.epsilon, "delta": 0.0}
-    return BlackBoxAudit(estimator, **claim, row_norm=row_norm).pair(n_fits)
+    return audit_pair(estimator, estimator.epsilon, 0.0, n_fits=n_fits, row_norm=row_norm)
 
 
 PUBLISHED = {
@@ -145,13 +144,13 @@ def test_a_stranger_with_fit_and_coef_is_audited_from_outside():
             self.coef_ = LogisticRegression().fit(X, y).coef_
             return self
 
-    report = audit_estimator(Careless(), n_canaries=200, n_fits=40)
+    report = audit_estimator(Careless(), n_fits=200)
     assert not report.passed
     assert "VIOLATES" in report.verdict and "epsilon is at least" in report.verdict
     assert any("repeats itself" in text for text in report.violations)
     model = DPLogisticRegression(epsilon=1.0, preconditioner=None, max_iter=5)
-    honest = audit_estimator(model, n_canaries=200, n_fits=40, black_box=True)
-    assert honest.passed and len(honest.parts) == 2
+    honest = audit_estimator(model, n_fits=40, black_box=True)
+    assert honest.passed and len(honest.parts) == 1
 
 
 # Books that do not balance, and noise below what its own plan asks for, are no statistics.

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from dpglm.audit.choices import permute_and_flip_law
 from dpglm.privacy import selection
-from dpglm.privacy.composition import bounded_range_delta
+from dpglm.privacy.composition import bounded_range_delta, composed_pld
 from dpglm.privacy.events import (
     ChoiceEvent,
     FilterEvent,
@@ -184,15 +184,19 @@ def test_the_profile_lies_below_the_gaussian_one_and_above_every_two_point_pair(
 def test_loss_distributions_follow_the_profile_and_compose():
     one = ledger_of([ChoiceEvent(0.5)])
     for at in (0.0, 0.1, 0.4):
-        reached = one.to_pld(1e-3).get_delta_for_epsilon(at)
+        reached = composed_pld(one.events, 1e-3).get_delta_for_epsilon(at)
         assert reached == pytest.approx(bounded_range_delta(0.5, at), rel=1e-3)
     many = ledger_of([ChoiceEvent(0.05)] * 400)
-    reached = many.to_pld(1e-3).get_epsilon_for_delta(1e-6)
+    reached = composed_pld(many.events, 1e-3).get_epsilon_for_delta(1e-6)
     assert reached <= gdp_epsilon(many.mu(), 1e-6) * 1.001
     pure = ledger_of([ChoiceEvent(0.05, "laplace")] * 400)
-    assert reached < pure.to_pld(1e-3).get_epsilon_for_delta(1e-6) <= pure.epsilon() * 1.01
+    assert (
+        reached
+        < composed_pld(pure.events, 1e-3).get_epsilon_for_delta(1e-6)
+        <= pure.epsilon() * 1.01
+    )
     mixed = ledger_of([GaussianEvent(10.0), ChoiceEvent(0.1)])
-    reached = mixed.to_pld(1e-4).get_epsilon_for_delta(1e-6)
+    reached = composed_pld(mixed.events, 1e-4).get_epsilon_for_delta(1e-6)
     assert gdp_epsilon(0.1, 1e-6) < reached <= mixed.epsilon() * 1.001
 
 
@@ -242,7 +246,7 @@ def test_a_concentrated_filter_has_neither_mu_nor_a_loss_distribution():
     with pytest.raises(ValueError, match="mu is undefined"):
         ledger.mu()
     with pytest.raises(ValueError, match="no privacy loss distribution"):
-        ledger.to_pld()
+        composed_pld(ledger.events, 1e-4)
 
 
 @pytest.mark.parametrize("mechanism_type", LAWS)

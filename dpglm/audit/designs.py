@@ -154,14 +154,10 @@ def canary_scores(
     ``"gradients"`` comes after a second moment; ``"second_moment"`` is scored by its diagonal. A
     preconditioner is replaced by a diagonal one of the same share, which does not mix the canaries.
 
-    Notes
-    -----
-    Each released sum contains a canary's clipping norm C_t, with probability q, and noise of
-    standard deviation s_t. The score is ``sum_t (C_t / s_t) (g'sum_t / s_t) / S`` with
-    ``S^2 = sum_t C_t^2 / s_t^2`` and g the direction of a canary's gradient, of the slope of the
-    loss at equal scores. No other weights detect more. A present canary has mean ``q S`` and
-    variance ``1 + q (1 - q) sum_t (C_t / s_t)^4 / S^2``, an absent one 0 and 1. Under
-    ``"replace_one"`` both have a variance of that kind, and scores are divided by its root.
+    Let a sum have the clipping norm C_t of a canary, with probability q, and noise s_t. With g the
+    direction of its gradient, the score is ``sum_t (C_t / s_t) (g'sum_t / s_t) / S``, where ``S^2 =
+    sum_t C_t^2 / s_t^2``. A present canary has mean ``q S`` and variance ``1 + q (1 - q) sum_t (C_t
+    / s_t)^4 / S^2``. Under ``"replace_one"`` scores are divided by the root of such a variance.
     """
     coins = coin_flips(n_canaries, random_state)
     estimator, plan = _on_axes(estimator, n_canaries, stage)

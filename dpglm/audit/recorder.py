@@ -96,15 +96,11 @@ def largest_ratio(recorded: ReleaseRecorder, replayed: ReleaseRecorder) -> float
     number, order or costs of the releases differ: only the sums may depend on a record.
     """
     tables = recorded.releases, replayed.releases
-    if [*map(_public, tables[0])] != [*map(_public, tables[1])]:
+    stated = [[(r.event, r.sensitivity, r.exact.shape) for r in table] for table in tables]
+    if stated[0] != stated[1]:
         raise ValueError("The two fits did not release the same, at the same cost.")
     moved = [(_moved(a, b), a.sensitivity) for a, b in zip(*tables, strict=True)]
     return max((by / most if by else 0.0 for by, most in moved), default=0.0)
-
-
-def _public(release: RecordedRelease) -> tuple:
-    """Return the parts of a release that must not depend on a record."""
-    return release.event, release.sensitivity, release.exact.shape
 
 
 def _moved(a: RecordedRelease, b: RecordedRelease) -> float:

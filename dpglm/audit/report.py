@@ -11,7 +11,6 @@ from dpglm import baselines
 from dpglm.audit.choices import audit_choices, choice_counts
 from dpglm.audit.designs import (
     canary_scores,
-    coin_flips,
     count_scores,
     counted_scores,
     counted_shape,
@@ -22,7 +21,7 @@ from dpglm.audit.designs import (
     prepared,
     target_scores,
 )
-from dpglm.audit.statistics import AuditResult, BlackBoxAudit, CanaryScores, audit_scores
+from dpglm.audit.statistics import AuditResult, CanaryScores, audit_pair, audit_scores
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
@@ -31,8 +30,6 @@ from dpglm.tables import preformatted, text_table
 
 # Each canary has two separate axes in a full second moment.
 _MOST_PAIRS = 250
-# Unknown estimators may need dense rows, and much time for many columns.
-_MOST_GUESSED = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,9 +215,9 @@ class _Audit:
         """Audit by the coefficients alone."""
         parameters = self.estimator.get_params(deep=False)
         claim = (parameters["epsilon"], parameters.get("delta", 0.0))
-        audit = BlackBoxAudit(self.estimator, *claim, self.row_norm, self.false_positive_rate)
-        yield audit.guesses(coin_flips(min(self.n_canaries, _MOST_GUESSED), self.random_state))
-        yield audit.pair(self.n_fits)
+        settings = {"n_fits": self.n_fits, "row_norm": self.row_norm}
+        rate = self.false_positive_rate
+        yield audit_pair(self.estimator, *claim, **settings, false_positive_rate=rate)
 
 
 _MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)

@@ -64,7 +64,7 @@ class Event:
 
     ``mu`` is the parameter of its Gaussian trade-off, and ``rho`` its zero-concentrated privacy;
     None is unknown. With a mu, a rho of None means ``mu**2 / 2``. An event with neither has a
-    privacy loss distribution, `to_pld`. Its purpose says what was released, and changes no cost.
+    privacy loss distribution. Its purpose says what was released, and changes no cost.
     """
 
     purpose: str = field(default="", compare=False, repr=False, kw_only=True)

@@ -11,7 +11,6 @@ from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.composition import (
     composed_delta,
     composed_epsilon,
-    composed_pld,
     dp_event,
     pure_part,
     require_dp_accounting,
@@ -226,7 +225,10 @@ class PrivacyLedger(Printed):
         Raises an ImportError without dp-accounting; ``pip install "dpglm[accounting]"``.
         """
         require_dp_accounting()
-        self._refuse_groups()
+        if self.n_changed > 1:
+            raise ValueError(
+                f"dp-accounting has no events for {self._changed}: export the ledger of one record."
+            )
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 
         exported = [(dp_event(event, self._relation), count) for event, count in self.events]
@@ -236,25 +238,6 @@ class PrivacyLedger(Printed):
                 if not isinstance(exported[k][0], ZCDpEvent):
                     exported[k] = ZCDpEvent(composed_rho([(event, 1)])), count
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in exported])
-
-    def to_pld(self, interval: float = 1e-4) -> Any:
-        """Return the privacy loss distribution of the whole, which dp_accounting cannot build.
-
-        With many selections this distribution is often tighter than `epsilon`.
-
-        Parameters
-        ----------
-        interval : float, default=1e-4
-            Spacing of the discretised losses; they are rounded up.
-        """
-        self._refuse_groups()
-        return composed_pld(self.events, interval)
-
-    def _refuse_groups(self) -> None:
-        if self.n_changed > 1:
-            raise ValueError(
-                f"dp-accounting has no events for {self._changed}: export the ledger of one record."
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary; ``from_dict`` reads it back."""
