@@ -77,10 +77,12 @@ html_theme_options = {
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
+    "subsection_order": [f"../examples/{part}" for part in ("buys", "says", "publish", "privacy")],
     "filename_pattern": r"plot_",
     "ignore_pattern": r"^(?!plot_)",
     "download_all_examples": False,
     "image_srcset": ["2x"],
+    "thumbnail_size": (640, 440),
     "show_memory": False,
     "write_computation_times": False,
     "show_signature": False,
@@ -175,8 +177,8 @@ def linked(text: str, folder: Path) -> str:
         path = os.path.normpath(folder / match[1])
         if not (ROOT / path).exists():
             return match[0]
-        if path.startswith("examples/plot_"):
-            return f"](gallery/{Path(path).stem}.rst"
+        if Path(path).name.startswith("plot_"):
+            return f"](gallery/{Path(path).relative_to('examples').with_suffix('.rst')}"
         name = PAGES.get(path)
         return f"]({name}.md" if name else f"]({os.path.relpath(path, 'docs')}"
 
@@ -184,8 +186,11 @@ def linked(text: str, folder: Path) -> str:
 
 
 def read(_app, name, source) -> None:
-    """Mend the links of a page that leave the folder."""
-    if name not in {*PAGES.values()} - {"index"} and (HERE / f"{name}.md").exists():
+    """Put the picture of an example before its code; mend links of a page that leave the folder."""
+    if image := re.search(r"^\.\. image-sg::.*\n(?: .*\n|\n(?= ))*", source[0], re.M):
+        code = ".. GENERATED FROM PYTHON SOURCE LINES"
+        source[0] = source[0].replace(image[0], "", 1).replace(code, f"{image[0]}\n{code}", 1)
+    elif name not in {*PAGES.values()} - {"index"} and (HERE / f"{name}.md").exists():
         source[0] = linked(source[0], Path("docs"))
 
 

@@ -2,9 +2,8 @@
 The odometer of a study
 =======================
 
-Inside of its block every fit is written to a file before its first release, and refused if it
-would exceed the limit. The limit is the guarantee of the whole study, whatever is fitted next
-because of earlier results.
+An odometer writes the cost of every fit to a file before its first release. It refuses a fit that
+would exceed the limit. The limit is the guarantee of the whole study.
 """
 
 import tempfile
@@ -34,8 +33,7 @@ with PrivacyOdometer(Path(tempfile.mkdtemp()) / "study.db", epsilon=2.0) as odom
 print(odometer)
 print(f"One more fit may have epsilon {odometer.remaining():.3f}.")
 
-# %%
-# Four fits of 2.3 in sum have used less than that: Gaussian releases add up in mu squared.
-display = plot(odometer)
-display.figure_.set_size_inches(5, 3.6)
+# Four fits with a sum of 2.3 used less: Gaussian releases add up in mu squared.
+figure, axes = plt.subplots(figsize=(4.6, 3.2))
+plot(odometer, ax=axes)
 plt.show()

@@ -2,8 +2,8 @@
 Accuracy against epsilon
 ========================
 
-What the defaults reach at each budget, between the majority and a fit without privacy. Five folds
-of an artificial census; bars are standard errors over the folds.
+The default classifiers lie between the majority class and a fit without privacy. The rows are an
+artificial census. Bars are standard errors over five folds.
 """
 
 import matplotlib.pyplot as plt
@@ -21,21 +21,18 @@ models = {
     "without privacy": LogisticRegression(max_iter=1000),
 }
 results = compare({"census": (X, y)}, models, epsilons=[0.05, 0.1, 0.2, 0.5, 1, 2])
-frame = results.to_frame()
 
-# %%
-figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
-for name, fits in frame.groupby("estimator", sort=False):
+figure, axes = plt.subplots(figsize=(4.6, 3.2))
+for name, fits in results.to_frame().groupby("estimator", sort=False):
     if fits["epsilon"].isna().all():
-        axes.axhline(fits["accuracy"].mean(), color="0.3", linestyle="--", label=name)
+        axes.axhline(fits["accuracy"].mean(), color="0.5", linestyle="--", label=name)
         continue
     mean = fits.groupby("epsilon")["accuracy"].agg(["mean", "sem"])
-    axes.errorbar(mean.index, mean["mean"], mean["sem"], marker=".", capsize=3, label=name)
-axes.axhline(np.bincount(y).max() / len(y), color="0.6", linestyle=":", label="majority")
+    axes.errorbar(mean.index, mean["mean"], mean["sem"], marker="o", capsize=3, label=name)
+axes.axhline(np.bincount(y).max() / len(y), color="0.5", linestyle=":", label="majority class")
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-6)", ylabel="accuracy on held-out rows")
 axes.set_xticks(mean.index, [f"{epsilon:g}" for epsilon in mean.index])
 axes.minorticks_off()
-axes.grid(alpha=0.25)
-axes.legend(frameon=False)
-axes.set_title("20,000 records, 99 columns")
+axes.set_title("20,000 records")
+axes.legend()
 plt.show()

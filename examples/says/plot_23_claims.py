@@ -1,9 +1,9 @@
 """
-Rate ratios of claims, with intervals
-=====================================
+Rate ratios with intervals
+==========================
 
-Claims of 100,000 policies, each observed for a part of a year: the rate is y, the exposure is the
-weight. Intervals of rate ratios count the noise too, and hold true ratios, the crosses.
+A Poisson regression of the claims of 100,000 policies. The target is the rate, the exposure is the
+weight. The intervals count the noise. Crosses are the true ratios.
 """
 
 import matplotlib.pyplot as plt
@@ -22,19 +22,18 @@ model.fit(X, claims / exposure, sample_weight=exposure)
 found = model.inference()
 print(found.summary())
 
-# %%
-# Thick bars are what the draw of the records alone would make of them.
+# Thick bars are due to the draw of the records alone.
 estimates, places = found.params[1:], np.arange(5)
-figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+figure, axes = plt.subplots(figsize=(4.6, 3.2))
 for errors, width in ((found.bse[1:], 1.5), (found.bse_sampling[1:], 5)):
     ends = np.exp([estimates - 1.96 * errors, estimates + 1.96 * errors])
     axes.hlines(places, *ends, lw=width, color="C0")
-axes.plot(np.exp(estimates), places, "o", color="white", mec="C0")
-axes.plot(np.exp(effects), places, "x", color="C1", label="true ratio")
-axes.axvline(1, color="gray", lw=0.8)
+axes.plot(np.exp(estimates), places, "o", color="white", mec="C0", label="estimate")
+axes.plot(np.exp(effects), places, "x", color="C5", mew=2, label="true ratio")
+axes.axvline(1, color="0.5", lw=1)
 axes.set_yticks(places, names)
 axes.set(xscale="log", xlabel="rate ratio")
-axes.set_xticks([0.75, 1, 1.5, 2], [0.75, 1, 1.5, 2])
+axes.set_xticks([0.75, 1, 1.5, 2], ["0.75", "1", "1.5", "2"])
 axes.minorticks_off()
 axes.invert_yaxis()
 axes.legend()

@@ -1,9 +1,9 @@
 """
-How much privacy a wanted accuracy needs
-========================================
+How much privacy an accuracy needs
+==================================
 
-A utility graph with several budgets shows on public rows what each epsilon and each number of
-passes over the records buys.
+A utility graph shows on public rows which accuracy each epsilon allows. The private rows are not
+read. `least_epsilon` names the smallest budget for a target.
 """
 
 import matplotlib.pyplot as plt
@@ -21,21 +21,15 @@ graph = UtilityGraph(
     epsilons=[0.05, 0.1, 0.3, 1.0],
 )
 results = graph.run(X, y)
-for row in results.frontier():
-    print(f"epsilon {row['epsilon']}: accuracy {row['accuracy']:.3f} in {row['passes']:g} passes")
-
-# %%
-# The least epsilon that reaches an accuracy of .82:
 print(results.least_epsilon(accuracy=0.82))
 
 frame = results.to_frame().sort_values("epsilon")
-figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(4.6, 3.2))
 for n_iter, rows in frame.groupby("param_max_iter"):
     axes.plot(rows["epsilon"], rows["accuracy"], marker="o", label=f"{n_iter} iterations")
-axes.axhline(0.82, color="0.6", linestyle=":", label="wanted")
+axes.axhline(0.82, color="0.5", linestyle=":", label="target")
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-6)", ylabel="accuracy on public rows")
 axes.set_xticks([0.05, 0.1, 0.3, 1.0], ["0.05", "0.1", "0.3", "1"])
 axes.minorticks_off()
-axes.grid(alpha=0.25)
-axes.legend(frameon=False)
+axes.legend()
 plt.show()

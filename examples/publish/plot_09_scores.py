@@ -1,9 +1,9 @@
 """
-ROC, calibration and confusion, with noise and intervals
-========================================================
+ROC, calibration and confusion matrix
+=====================================
 
-Scores on private records are releases too. `private_scores` answers with noise, says how sure each
-number is, and what all of them cost.
+A score on private records is a release too. `private_scores` adds noise, gives each number an
+interval, and states the cost. Bands hold 95 percent, noise included.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +19,6 @@ model = DPLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
 scores = private_scores(model, X_held, y_held, epsilon=1.0)
 print(scores)
 
-# %%
-# Bands are intervals at 95 percent for the population, noise included.
-figure, axes = plt.subplots(3, figsize=(5, 12), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(11, 3.6))
 plot(scores, ax=axes)
 plt.show()

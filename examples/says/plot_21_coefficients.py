@@ -2,8 +2,8 @@
 Coefficients with intervals
 ===========================
 
-An ordinary interval counts the draw of the records alone. These count the noise too, which half of
-the budget (`inference_fraction`) makes known, and leave out what it hides.
+Intervals of a private fit must count the noise. Half of the budget (`inference_fraction`) measures
+that noise here. The thick part of a bar is due to the draw of the records alone.
 """
 
 from dataclasses import replace
@@ -30,11 +30,9 @@ model = make_pipeline(
 found = model[-1].inference(schema=schema)
 print(found.summary())
 
-# %%
-# The same for ten years of age, five of schooling, and so on. Thick bars are what the draw of the
-# records alone would make of them.
+# Effects of ten years of age, five of schooling, and so on.
 steps = [{"age": 10}, {"schooling": 5}, {"hours": 10}, {"commute": 60}]
 steps += [{name: 1} for name in found.names[5:]]
-figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.2, 3.6))
 plot(found.t_test(steps), ax=axes)
 plt.show()
