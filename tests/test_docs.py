@@ -13,7 +13,7 @@ from dpglm import seeded_noise
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(
-    r"^(<!-- not run: .+ -->\n)?```(python|yaml|\{code-cell\} ipython3)\n(?::.+\n)*(.*?)^```",
+    r"^(<!-- not run: .+ -->\n)?```(python|yaml|\{code-cell\} ipython3)\n(?::[^\n]+\n)*(.*?)^```",
     re.M | re.S,
 )
 BLOCKS = {page.name: BLOCK.findall(page.read_text(encoding="utf-8")) for page in PAGES}
