@@ -7,12 +7,19 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 
+from dpglm.baselines import (
+    DescentOutputPerturbation,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PrivGene,
+)
 from dpglm.baselines.sgd import (
     SGDAdvancedComposition,
     SGDMomentsAccountant,
     advanced_composition_multiplier,
     batch_rate,
     fewest_iterations,
+    moments_batches,
 )
 
 DELTA = 1e-6
@@ -75,3 +82,59 @@ def test_the_run_is_as_long_as_the_budget_allows_at_the_noise(epsilon, noise_mul
     assert plan.ledger.epsilon(DELTA) == pytest.approx(epsilon, rel=1e-3)
     assert plan.ledger.epsilon(DELTA) <= epsilon
     assert 0.999 < rdp_epsilon(plan.ledger, DELTA) / epsilon < 2.5
+
+
+PUBLISHED = [
+    ObjectivePerturbation, OutputPerturbation, DescentOutputPerturbation, PrivGene,
+    SGDMomentsAccountant, SGDAdvancedComposition,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize("cls", PUBLISHED)
+def test_the_published_noise_is_valid_and_more_than_is_needed(cls, relation):
+    n_ref = 40_000 if relation == "add_or_remove_one" else None
+    model = cls.as_published(neighboring_relation=relation, n_samples_estimate=n_ref)
+    if relation == "replace_one" and "SGD" in cls.__name__:
+        with pytest.raises(ValueError, match="appears or vanishes"):
+            model.plan(40_000, 5)
+        return
+    for epsilon in (0.05, 0.8, 4.0):
+        if cls is SGDMomentsAccountant and epsilon < 0.8:
+            with pytest.raises(ValueError, match=r"no less than 0\.5756"):
+                model.set_params(epsilon=epsilon).plan(40_000, 5)
+            continue
+        plan = model.set_params(epsilon=epsilon, delta=1e-8).plan(40_000, 5)
+        assert plan.ledger.epsilon(1e-8) <= epsilon
+
+
+def test_the_published_noise_is_that_of_the_formulas():
+    epsilon, delta, n = 0.4, 1e-8, 40_000
+    zeta = math.sqrt(2)
+    plan = ObjectivePerturbation.as_published(epsilon=epsilon).plan(n, 5)
+    sigma = zeta * math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
+    assert plan.tilt.noise_std(6) == pytest.approx(sigma, rel=1e-6)
+    assert plan.penalty == pytest.approx(1e-3 * n + 2 * zeta**2 / 4 / epsilon)
+    classical = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+    for cls in (OutputPerturbation, DescentOutputPerturbation):
+        assert cls.as_published(epsilon=epsilon).plan(n, 5).output.noise_multiplier == (
+            pytest.approx(classical, rel=1e-6)
+        )
+    plan = PrivGene.as_published(epsilon=epsilon).plan(n, 5)
+    assert plan.n_iter == 20
+    # The program draws by exp(e score / (4 s)), at e = sqrt(2 rho / T) and rho by Eq. (5).
+    rho = (math.sqrt(epsilon - math.log(delta)) - math.sqrt(-math.log(delta))) ** 2
+    scale = 4 * plan.mutation[0] / math.sqrt(2 * rho / 20)
+    assert plan.mechanism(0).scale == pytest.approx(scale, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "noise"), [(0.005, 4.0), (0.3, 2.0), (1.0, 5.0)])
+def test_the_moments_are_those_of_another_accountant(rate, noise):
+    dp = pytest.importorskip("dp_accounting")
+    rdp = pytest.importorskip("dp_accounting.rdp").RdpAccountant(range(2, 34))
+    rdp.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise)))
+    moments = np.arange(1, 33) * rdp._rdp
+    others = 0.01 * np.arange(1, 33) * np.arange(2, 34) / 2
+    admitted = (np.arange(1, 33) * 8.0 + math.log(1e-8) - others) / moments
+    expected = min(int(admitted.max()), 20_000)
+    assert moments_batches(8.0, 1e-8, rate, noise, 0.01) == expected > 1

@@ -42,6 +42,7 @@ that ``Phi(Phi^-1(e^xi(theta) Q(A)) + 2 s theta)`` grows as fast if ``xi' = j m(
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from scipy.special import erfcx
 
@@ -116,6 +117,9 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     class_weight : dict, "balanced" or None, default=None
         As in `DPLogisticRegression`; only ``"balanced"`` needs a count of labels, and then
         ``alpha="auto"``.
+    accounting : {"tight", "published"}, default="tight"
+        Noise by the exact profile, or at least that of Kifer, Smith & Thakurta (2012), who also add
+        ``2 beta / epsilon`` to the penalty of the sum.
 
     Attributes
     ----------
@@ -156,16 +160,28 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     True
     """
 
+    # Rows of norm 1 and a column of ones.
+    _constants: ClassVar[dict[str, Any]] = {
+        "accounting": "published", "alpha": 1e-3, "max_row_norm": math.sqrt(2),
+    }  # fmt: skip
+
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
         problem = self._problem(budget, metadata)
         split = math.sqrt((1 - _OUTPUT_SHARE) / metadata.n_outputs)
         # The offset grows with mu under replace-one; without an offset mu is at its largest.
         largest_mu = budget.mu * split
         penalty = metadata.alpha * metadata.n_samples
-        if penalty == 0:
+        published = self._is_published(budget)
+        if published:
+            penalty = max(penalty + 2 * problem.curvature / budget.epsilon, problem.least_penalty)
+        elif penalty == 0:
             penalty = _automatic_penalty(problem, largest_mu)
         rest = self._left_over(problem, penalty, largest_mu)
-        return self._tilted_plan(problem, penalty, rest * split, rest * math.sqrt(_OUTPUT_SHARE))
+        mu = rest * split
+        if published:
+            log = math.log(2 / budget.delta)
+            mu = min(mu, budget.epsilon / math.sqrt(8 * log + 4 * budget.epsilon))
+        return self._tilted_plan(problem, penalty, mu, rest * math.sqrt(_OUTPUT_SHARE))
 
     def _left_over(self, problem: Problem, penalty: float, mu: float) -> float:
         """Return what the changes of variables leave of a budget's mu, for this mu or a smaller."""

@@ -12,6 +12,7 @@ from scipy.special import log_expit
 from dpglm.baselines.records import (
     UNIT_ROUNDOFF,
     PenalizedLoss,
+    Published,
     joint_lipschitz,
     refuse_slack,
     rounding_error,
@@ -192,7 +193,7 @@ def noise_multiplier_of(mu: float) -> float:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PerturbationMixin(NamedLossMixin):
+class PerturbationMixin(Published, NamedLossMixin):
     """Loss, penalty, public constants and training of the perturbation estimators."""
 
     loss: str = "logistic"
@@ -202,6 +203,7 @@ class PerturbationMixin(NamedLossMixin):
     fit_intercept: bool = True
     classes: ArrayLike | None = None
     class_weight: dict[Any, float] | None = None
+    accounting: str = "tight"
 
     # Whether the logistic loss of more than two classes is that of the softmax, not one-vs-rest.
     _multinomial: ClassVar[bool] = False
@@ -229,6 +231,12 @@ class PerturbationMixin(NamedLossMixin):
         max_row_norm = DEFAULT_MAX_ROW_NORM if self.max_row_norm is None else self.max_row_norm
         least = 1.0 if self.fit_intercept else _MIN_ROW_NORM
         return check_number("max_row_norm", max_row_norm, above=least, at_most=1e50)
+
+    def _mu(self, budget: PrivacyBudget) -> float:
+        """Return mu of the budget, or at most that of the noise of Dwork & Roth's Theorem A.1."""
+        if not self._is_published(budget):
+            return budget.mu
+        return min(budget.mu, budget.epsilon / math.sqrt(2 * math.log(1.25 / budget.delta)))
 
     def _problem(self, budget: PrivacyBudget, metadata: PublicMetadata) -> Problem:
         max_row_norm, n_classes = self._max_row_norm(), max(2, metadata.n_outputs)
@@ -311,6 +319,8 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         The cross entropy of the softmax, or the hinge loss of one-vs-rest, for several classes.
     half_width, max_row_norm, alpha, fit_intercept, class_weight
         As in `ObjectivePerturbation`.
+    accounting : {"tight", "published"}, default="tight"
+        Exact Gaussian mechanism, or at least the noise of Dwork & Roth (2014), Theorem A.1.
 
     Attributes
     ----------
@@ -338,18 +348,20 @@ class OutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     1.0
     """
 
+    _constants: ClassVar[dict[str, Any]] = {"accounting": "published"}
     _multinomial: ClassVar[bool] = True
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
         problem = self._problem(budget, metadata)
-        noise_std = budget.sensitivity(problem.joint_lipschitz) / budget.mu
+        mu = self._mu(budget)
+        noise_std = budget.sensitivity(problem.joint_lipschitz) / mu
         penalty = metadata.alpha * metadata.n_samples
         if penalty == 0:
             penalty = max(noise_std * problem.max_row_norm / _SCORE_STD, problem.least_penalty)
         tolerance = problem.attainable_tolerance(penalty, noise_std)
         output = GaussianSum(
             minimizer_sensitivity(problem.joint_lipschitz, penalty, budget.neighboring_relation),
-            noise_multiplier_of(budget.mu),
+            noise_multiplier_of(mu),
             slack=2 * tolerance / penalty * (1 + 1e-9),
         )
         return problem.plan(penalty, [minimizer_event(output)], tolerance=tolerance, output=output)
@@ -410,6 +422,8 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     alpha : float, default=0.0
         L2 penalty ``alpha / 2 * (||coef||^2 + intercept^2)`` on the mean loss; the intercept is
         penalised like the rest.
+    accounting : {"tight", "published"}, default="tight"
+        As in `OutputPerturbation`.
 
     Attributes
     ----------
@@ -439,6 +453,9 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     step: float | str = "auto"
     max_iter: int | str = "auto"
 
+    _constants: ClassVar[dict[str, Any]] = {
+        "accounting": "published", "alpha": 1e-4, "max_iter": 50,
+    }  # fmt: skip
     _multinomial: ClassVar[bool] = True
     _penalty = PrivateLinearClassifier._penalty
 
@@ -456,7 +473,7 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
                 f"step={step:g} is above 2 / (M + 2 alpha) = {steepest:.6g}: a record could then "
                 "move the coefficients by more than the noise covers. Lower step or max_row_norm."
             )
-        relation, multiplier = budget.neighboring_relation, noise_multiplier_of(budget.mu)
+        relation, multiplier = budget.neighboring_relation, noise_multiplier_of(self._mu(budget))
         bound = min(clip, longest)
         if is_auto(self.max_iter):
             one = problem.max_row_norm * multiplier * budget.sensitivity(step * bound / n_samples)

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from dpglm.baselines.records import UNIT_ROUNDOFF, Records, terms_of_a_sum
+from dpglm.baselines.records import UNIT_ROUNDOFF, Published, Records, terms_of_a_sum
 from dpglm.checks import check_number, check_whole, is_auto
 from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import ChoiceEvent
+from dpglm.privacy.events import ChoiceEvent, bun_steinke_rho
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
 from dpglm.privacy.vault import Vault, plain
 from dpglm.schedules import PublicMetadata
@@ -142,7 +142,7 @@ class GeneticPlan(Plan):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivGene(NamedLossMixin, PrivateLinearClassifier):
+class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
     """Differentially private linear classifier fitted by a genetic algorithm.
 
     Each generation raises or lowers one coefficient: the candidates are all such changes of the
@@ -169,6 +169,9 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         Whether to append a column of ones.
     class_weight : dict, "balanced" or None, default=None
         As in `DPLogisticRegression`; only ``"balanced"`` needs a count of labels.
+    accounting : {"tight", "published"}, default="tight"
+        Sharpness of a choice: what the budget allows, or at most that of Lee & Kifer's program,
+        whose number of generations is 1 or more.
 
     Attributes
     ----------
@@ -206,7 +209,9 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
     mutation: float = 0.5
     mutation_decay: float = 0.97
     max_iter: int | str = "auto"
+    accounting: str = "tight"
 
+    _constants: ClassVar[dict[str, Any]] = {"accounting": "published", "mutation_decay": 0.95}
     _vault_type: ClassVar[type[Vault]] = MutationVault
     _reads_blocks: ClassVar[bool] = False
 
@@ -214,12 +219,17 @@ class PrivGene(NamedLossMixin, PrivateLinearClassifier):
         feature_bound = check_number("feature_bound", self.feature_bound, above=1e-50, at_most=1e50)
         mutation = check_number("mutation", self.mutation, above=1e-50, at_most=1e50)
         decay = check_number("mutation_decay", self.mutation_decay, above=0, at_most=1.0)
+        published = self._is_published(budget)
         if is_auto(self.max_iter):
             suggested = min(budget.epsilon * metadata.n_samples / 800, _MOST_GENERATIONS)
-            n_iter = max(round(suggested), _FEWEST_GENERATIONS)
+            n_iter = max(round(suggested), 1 if published else _FEWEST_GENERATIONS)
         else:
             n_iter = check_whole("max_iter", self.max_iter)
         epsilon = _selection_epsilon(budget, n_iter)
+        if published:
+            # The classical mechanism, for twice the range that a change of a score has.
+            rho = bun_steinke_rho(budget.epsilon, budget.delta)
+            epsilon = min(epsilon, math.sqrt(rho / (2 * n_iter)))
         chosen = ChoiceEvent(epsilon, purpose="choice among mutations")
         plan = GeneticPlan(
             metadata=metadata,

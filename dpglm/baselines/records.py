@@ -4,14 +4,16 @@ import copy
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
+from dpglm.checks import check_choice
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schema.values import null_rows, row_norms, without_duplicates
 
@@ -42,6 +44,40 @@ def refuse_slack(mechanism: GaussianSum, advice: str) -> None:
             f"Rounding errors need {mechanism.slack / mechanism.sensitivity:.3g} times the noise "
             f"of a record. {advice}"
         )
+
+
+class Published:
+    """An estimator that Lee & Kifer (2018) compared with, by default with the noise known today."""
+
+    # Of the paper, and where it prints none, of the authors' program.
+    _constants: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def as_published(cls, **parameters: Any) -> Self:
+        """Return the method with the constants and the noise that Lee & Kifer (2018) gave it.
+
+        Where that noise would not be valid, it is the noise that is.
+
+        Parameters
+        ----------
+        **parameters
+            Take precedence over the published constants; at least ``epsilon`` is usually given.
+
+        Returns
+        -------
+        estimator
+
+        Examples
+        --------
+        >>> from dpglm.baselines import PrivGene
+        >>> PrivGene.as_published(epsilon=0.4).mutation_decay
+        0.95
+        """
+        return cls(**{"delta": 1e-8, **cls._constants, **parameters})
+
+    def _is_published(self, budget: PrivacyBudget) -> bool:
+        check_choice("accounting", self.accounting, ("tight", "published"))
+        return self.accounting == "published" and budget.epsilon < math.inf
 
 
 class Records:

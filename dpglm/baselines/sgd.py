@@ -4,8 +4,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import binom
 
+from dpglm.baselines.records import Published
 from dpglm.checks import check_number, check_whole, is_auto
 from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.estimators.descent import NoisyDescentMixin
@@ -29,7 +32,7 @@ def batch_rate(batch_size: float | str, n_samples: int) -> float:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _SmallBatches(NamedLossMixin):
+class _SmallBatches(Published, NamedLossMixin):
     """Common parts of both estimators: a constant clip and step, and batches by expected size."""
 
     loss: str = "logistic"
@@ -93,6 +96,9 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     max_iter : int or "auto", default="auto"
         Number of batches; ``"auto"`` is what the budget allows at ``noise_multiplier``, 20,000 at
         most.
+    accounting : {"tight", "published"}, default="tight"
+        By the privacy loss distribution, or by the moments accountant for `moments_batches` at
+        ``noise_multiplier``, for ``"zero_out"`` and ``"add_or_remove_one"``.
 
     Attributes
     ----------
@@ -116,10 +122,20 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
     """
 
     noise_multiplier: float = 4.0
+    accounting: str = "tight"
+
+    _constants: ClassVar[dict[str, Any]] = {"accounting": "published", "clip": 4.0, "step": 0.05}
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         rate = batch_rate(self.batch_size, metadata.n_samples)
         target = check_number("noise_multiplier", self.noise_multiplier, above=0, at_most=1e6)
+        if self._is_published(budget):
+            refuse_replace_one(budget)
+            counts = metadata.count_fraction * budget.mu**2
+            n_iter = moments_batches(budget.epsilon, budget.delta, rate, target, counts)
+            if not is_auto(self.max_iter):
+                n_iter = min(n_iter, check_whole("max_iter", self.max_iter))
+            return self._constant_plan(budget, metadata, rate, n_iter, noise_multiplier=target)
         if is_auto(self.max_iter):
             # The losses of many small batches are nearly Gaussian: their variances add up to mu^2.
             sampling = sampling_under(budget.neighboring_relation)
@@ -128,6 +144,37 @@ class SGDMomentsAccountant(_SmallBatches, PrivateLinearClassifier):
         else:
             n_iter = check_whole("max_iter", self.max_iter)
         return self._constant_plan(budget, metadata, rate, n_iter)
+
+
+def moments_batches(
+    epsilon: float, delta: float, sampling_rate: float, noise_multiplier: float, others: float = 0.0
+) -> int:
+    """Return how many batches the moments accountant of Abadi et al. (2016) admits, 20,000 at most.
+
+    ``others`` is the squared mu of other releases. A moment is ``ln E (p/p_0)^a`` under p_0, for
+    a from 2 to 33.
+    """
+    a, k = np.arange(2.0, 34.0)[:, np.newaxis], np.arange(34.0)
+    with np.errstate(over="ignore"):
+        excess = np.where(k <= a, np.expm1((k * k - k) / (2 * noise_multiplier**2)), 0.0)
+    binomial = binom(a, k) * sampling_rate**k * (1 - sampling_rate) ** np.maximum(a - k, 0)
+    moments, a = np.log1p((binomial * excess).sum(axis=1)), a[:, 0]
+    most = np.max(((a - 1) * (epsilon - a * others / 2) + math.log(delta)) / moments)
+    if most < 1:
+        raise ValueError(
+            f"epsilon={epsilon:g} with delta={delta:g} does not allow one batch: 32 moments state "
+            f"no less than {-math.log(delta) / 32:.4g}. Raise epsilon, or use accounting='tight'."
+        )
+    return int(min(most, _MOST_ITERATIONS))
+
+
+def refuse_replace_one(budget: PrivacyBudget) -> None:
+    """Raise where a record is replaced, which neither theorem behind these batches is about."""
+    if budget.neighboring_relation == "replace_one":
+        raise ValueError(
+            "neighboring_relation='replace_one': the theorem behind this noise is about a "
+            "record that appears or vanishes. Use 'zero_out' or 'add_or_remove_one'."
+        )
 
 
 _MOST_BATCHES = 1000
@@ -221,17 +268,15 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     True
     """
 
+    _constants: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True
         return tags
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
-        if budget.neighboring_relation == "replace_one":
-            raise ValueError(
-                "neighboring_relation='replace_one': the theorem behind this noise is about a "
-                "record that appears or vanishes. Use 'zero_out' or 'add_or_remove_one'."
-            )
+        refuse_replace_one(budget)
         rate = batch_rate(self.batch_size, metadata.n_samples)
         n_iter = self._n_iter(budget, metadata.n_samples, rate)
         noise = 0.0

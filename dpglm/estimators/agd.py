@@ -45,7 +45,7 @@ _SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
 # Parameters that the plan checks and takes unchanged.
 _AS_GIVEN = (
     "max_iter", "n_splits", "selection_fraction", "selection", "accountant", "n_steps", "max_step",
-    "budget_growth", "step_update_every", "step_growth", "step_shrink",
+    "budget_growth", "step_update_every", "step_growth", "step_shrink", "step_limit",
 )  # fmt: skip
 
 # The unit of costs is mu^2 for the first one, and rho for the others.
@@ -113,6 +113,7 @@ class AdaptivePlan(Plan):
     step_update_every: int
     step_growth: float
     step_shrink: float
+    step_limit: float = math.inf
 
     @property
     def n_iter(self) -> int:
@@ -375,6 +376,8 @@ def _checked(name: str, value: Any) -> float:
     if name == "max_step":
         # Scores are as large as steps: beyond the limit no noise of their size could be drawn.
         return check_clip(name, value)
+    if name == "step_limit":
+        return check_number(name, value, above=0, at_most=math.inf)
     return check_number(name, value, above=0, below=math.inf)
 
 
@@ -426,6 +429,8 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
     step_shrink : float, default=0.5
         Factor on the largest step whenever no step seems to help, 1 to keep it; for one iteration
         if ``max_step`` is ``"auto"``.
+    step_limit : float, default=inf
+        Bound on the largest step on offer after its first update; 2 in the program of Lee & Kifer.
     momentum : str, float, momentum object or None, default="auto"
         How past directions enter the next, at no cost; ``None`` steps along the last gradient.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
@@ -490,6 +495,7 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
     step_update_every: int = 5
     step_growth: float = 0.2
     step_shrink: float = 0.5
+    step_limit: float = math.inf
     momentum: float | str | Momentum | None = "auto"
     averaging: float | str | None = "auto"
     selection: str = "exponential"

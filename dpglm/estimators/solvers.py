@@ -425,7 +425,7 @@ def adaptive_gradient_descent(
             max_step = plan.max_step
         elif len(iterates) % plan.step_update_every == 0:
             longest = max(trace.accepted_steps[-plan.step_update_every :])
-            max_step = (1 + plan.step_growth) * longest
+            max_step = min((1 + plan.step_growth) * longest, plan.step_limit)
         if on_step is not None:
             on_step(t, space.original(coef))
     if iterates:
