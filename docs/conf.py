@@ -33,7 +33,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_templates", "gallery/*.md5", "gallery/*.ipynb", "gallery/*.py"]
+exclude_patterns = ["_templates", "gallery/**.md5", "gallery/**.ipynb", "gallery/**.py"]
 templates_path = ["_templates"]
 default_role = "py:obj"
 
