@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
+from strategies import under
 from tapes import Scripted, on_tape, record, replay
 
 from dpglm import (
@@ -447,8 +448,7 @@ def no_person_moves_a_release_by_more_than_charged():
 
 def most_moved(Estimator, relation, one, other, **changes):
     """Return the most by which a release of a regression moves, over what its noise is for."""
-    estimate = len(one[1]) if relation == "add_or_remove_one" else None
-    options = {"neighboring_relation": relation, "n_samples_estimate": estimate, **changes}
+    options = under(relation, len(one[1])) | changes
     model, tapes = Estimator(epsilon=1e3, max_iter=2, max_weight=2.0, **options), []
     for X, y, weights in (one, other):
         with warnings.catch_warnings(), seeded_noise(0):

@@ -25,6 +25,16 @@ from dpglm.schedules import (
     Polynomial,
 )
 
+RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
+OURS = [DPLogisticRegression, DPLinearSVM, DPAGDClassifier]
+
+
+def under(relation, estimate=100):
+    """Return the parameters of a relation, with an estimate of the records where it has one."""
+    private = relation == "add_or_remove_one"
+    return {"neighboring_relation": relation, "n_samples_estimate": estimate if private else None}
+
+
 BASELINES = [getattr(baselines, name) for name in baselines.__all__]
 # Each has a few releases; the baselines read tables in memory only, but for the two of batches.
 ESTIMATORS = {
@@ -38,12 +48,7 @@ ESTIMATORS = {
     "full": DPLinearSVM(max_iter=3, preconditioner=FullPreconditioner()),
     # The gradient of an intercept in a small batch can be a released number by chance.
     "batches": DPLogisticRegression(max_iter=3, sampling_rate=0.25, fit_intercept=False),
-    "private count": DPLinearSVM(
-        max_iter=3,
-        neighboring_relation="add_or_remove_one",
-        n_samples_estimate=40,
-        fit_intercept=False,
-    ),
+    "private count": DPLinearSVM(max_iter=3, fit_intercept=False, **under("add_or_remove_one", 40)),
     "adaptive": DPAGDClassifier(max_iter=4, preconditioner=None),
     "adaptive full": DPAGDClassifier(
         max_iter=3, preconditioner="full", neighboring_relation="replace_one"
@@ -67,8 +72,6 @@ REGRESSORS = {
 }
 EVERY = {**ESTIMATORS, **REGRESSORS}
 
-RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
-
 
 def powers_of_ten(low, high):
     """Numbers spread evenly over orders of magnitude."""
@@ -91,13 +94,8 @@ def schedules():
 @st.composite
 def budgets(draw):
     """Epsilon, delta and relation, as parameters of an estimator."""
-    relation = draw(st.sampled_from(RELATIONS))
-    return {
-        "epsilon": draw(powers_of_ten(-1.5, 1.5)),
-        "delta": draw(powers_of_ten(-10, -2)),
-        "neighboring_relation": relation,
-        "n_samples_estimate": draw(st.integers(5, 60)) if relation == "add_or_remove_one" else None,
-    }
+    cost = {"epsilon": draw(powers_of_ten(-1.5, 1.5)), "delta": draw(powers_of_ten(-10, -2))}
+    return cost | under(draw(st.sampled_from(RELATIONS)), draw(st.integers(5, 60)))
 
 
 @st.composite

@@ -16,14 +16,9 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer
+from strategies import OURS
 
-from dpglm import (
-    DiagonalPreconditioner,
-    DPAGDClassifier,
-    DPLinearSVM,
-    DPLogisticRegression,
-    FullPreconditioner,
-)
+from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.datasets import make_census
 from dpglm.estimators.defaults import ROW_NORM
 from dpglm.estimators.inputs import public_max_row_norm
@@ -38,7 +33,6 @@ SCHEMA = load_schema("census")
 BOUND = SCHEMA.max_row_norm(fit_intercept=False)
 TABLE, Y = make_census(1200, random_state=0, as_frame=True)
 ENCODED = SCHEMA.transformer().fit_transform(TABLE)
-OURS = [DPLogisticRegression, DPLinearSVM, DPAGDClassifier]
 
 
 def encoded(form, table=TABLE):

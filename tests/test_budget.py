@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from dpglm.exceptions import BudgetExceededError
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent, zcdp_epsilon
+from dpglm.privacy.events import zcdp_epsilon
 from dpglm.privacy.gaussian import gdp_epsilon
-from dpglm.privacy.vault import PlannedReleases, PrivacyFilter
+from dpglm.privacy.vault import PrivacyFilter
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
@@ -34,6 +34,9 @@ def test_only_add_or_remove_one_hides_the_number_of_records():
     assert PrivacyBudget(1.0, 1e-6, "add_or_remove_one", 1).most_samples(123) == 16
 
 
+PRIVATE_COUNT = {"neighboring_relation": "add_or_remove_one"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -41,18 +44,9 @@ def test_only_add_or_remove_one_hides_the_number_of_records():
         ({"epsilon": "1"}, r"epsilon='1'"),
         ({"delta": 0.0}, r"delta=0\.0 must be a number above 0 and below 1"),
         ({"neighboring_relation": "swap"}, r"neighboring_relation='swap' is unknown; choose"),
-        (
-            {"neighboring_relation": "add_or_remove_one"},
-            r"n_samples_estimate=None: .* pass n_samples_estimate",
-        ),
-        (
-            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 0},
-            r"n_samples_estimate=0 must be a whole",
-        ),
-        (
-            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": True},
-            r"n_samples_estimate=True must be",
-        ),
+        (PRIVATE_COUNT, r"n_samples_estimate=None: .* pass n_samples_estimate"),
+        ({**PRIVATE_COUNT, "n_samples_estimate": 0}, r"n_samples_estimate=0 must be a whole"),
+        ({**PRIVATE_COUNT, "n_samples_estimate": True}, r"n_samples_estimate=True must be"),
         ({"n_samples_estimate": 10}, r"n_samples_estimate=10 is only used with"),
     ],
 )
@@ -109,40 +103,3 @@ def test_a_refused_release_charges_nothing_and_says_what_is_left():
 def test_a_cost_must_be_a_number_that_is_not_negative(cost):
     with pytest.raises(ValueError, match="A cost must be a number"):
         PrivacyFilter(1.0).spend(cost)
-
-
-LOUD, QUIET = GaussianEvent(1.0), GaussianEvent(9.0)
-ALMOST = GaussianEvent(math.nextafter(1.0, 0.0))
-
-
-def charged(allowance, *events):
-    for event in events:
-        allowance.charge(event)
-
-
-def test_planned_releases_are_admitted_once_each_and_in_order():
-    allowance = PlannedReleases([(LOUD, 1), (QUIET, 2)])
-    charged(allowance, LOUD, QUIET, QUIET)
-    with pytest.raises(BudgetExceededError, match="None is next"):
-        charged(allowance, QUIET)
-
-
-@pytest.mark.parametrize(
-    "events",
-    [(QUIET,), (LOUD, LOUD), (LOUD, QUIET, LOUD), (ALMOST,), (SampledGaussianEvent(1.0, 1.0),)],
-)
-def test_what_was_not_planned_is_refused_and_so_is_everything_after_it(events):
-    allowance = PlannedReleases([(LOUD, 1), (QUIET, 2)])
-    charged(allowance, *events[:-1])
-    with pytest.raises(BudgetExceededError, match="not what was planned"):
-        charged(allowance, events[-1])
-    for event in (LOUD, QUIET):
-        with pytest.raises(BudgetExceededError, match="not what was planned"):
-            charged(allowance, event)
-
-
-@pytest.mark.parametrize(("unit", "cost"), [("gdp", 0.25), ("zcdp", 0.125)])
-def test_a_filter_charges_an_event_by_its_unit(unit, cost):
-    budget = PrivacyFilter(1.0, unit)
-    budget.charge(GaussianEvent(2.0))
-    assert budget.spent == cost

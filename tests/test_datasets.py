@@ -296,16 +296,6 @@ def table(tmp_path, rows=ROWS, header="age,grade,full time,job,paid", **options)
     return read_csv(path, STAFF, **options)
 
 
-@pytest.mark.parametrize("separator", [",", ";"])
-def test_bounds_clip_categories_are_recognised_and_others_are_zeros(tmp_path, separator):
-    rows = [row.replace(",", separator) for row in ROWS]
-    header = separator.join(["age", "grade", "full time", "job", "paid"])
-    X, y = encoded(table(tmp_path, rows, header), intervals=1)
-    first, second = [0.36, 1, 0, 0, 1, 1, 0], [1.0, 0, 1, 1, 0, 0, 1]
-    np.testing.assert_allclose(X, [first, second, [0.075, 0, 0, 0, 0, 0, 0]])
-    assert y.tolist() == [1, 0, 0]
-
-
 def test_columns_may_stand_in_any_order_beside_others_and_the_target_be_renamed(tmp_path):
     header = "id,wage,job,full time,grade,age"
     bunch = table(tmp_path, ["a,1,cook,True,2,50", "b,0,NA,False,1,20"], header, target="wage")

@@ -26,7 +26,7 @@ from scipy import sparse
 from sklearn import config_context
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from strategies import BASELINES
+from strategies import BASELINES, OURS
 from tapes import record
 
 from dpglm import (
@@ -375,10 +375,7 @@ NUMBERS = {
     "selection": (lambda v: DPAGDClassifier(selection_fraction=v).plan(1000, 5), KEPT),
     "schedule": (lambda v: planned(None, step_schedule=ExponentialDecay(v, v)), KEPT),
     "half_width": (lambda v: SmoothedHinge(v).curvature, KEPT),
-    "calculator": (
-        lambda v: CALCULATOR.max_iter(epsilon=3.0, delta=1e-6, noise_multiplier=v),
-        KEPT,
-    ),
+    "calculator": (lambda v: CALCULATOR.max_iter(**SPENT, noise_multiplier=v), KEPT),
     "test_size": (lambda v: private_train_test_split(np.arange(99), test_size=v)[1], KEPT),
     "n_features": (lambda v: DPLogisticRegression().plan(10_000, v), WHOLE),
     "n_classes": (lambda v: DPLinearSVM().plan(10_000, 5, v), WHOLE),
@@ -400,17 +397,8 @@ LEDGER = DPLogisticRegression().plan(1000, 5).ledger
 CALCULATOR, SPENT = PrivacyCalculator(), {"epsilon": 3.0, "delta": 1e-6}
 ADDED = {"neighboring_relation": "add_or_remove_one"}
 NO_NUMBERS = [10**400, -(10**5000), "1", True, np.bool_(True), 1j, np.array([0.5, 0.5]), math.nan]
-NO_NUMBERS += [
-    np.array("1"),
-    np.timedelta64(1, "s"),
-    np.ma.masked,
-    pd.NA,
-    pd.NaT,
-    None,
-    Decimal("NaN"),
-    b"1",
-    [],
-]
+NO_NUMBERS += [np.array("1"), np.timedelta64(1, "s"), np.ma.masked, pd.NA, pd.NaT, None]
+NO_NUMBERS += [Decimal("NaN"), b"1", []]
 
 
 SPELLED = {
@@ -427,12 +415,15 @@ def test_dayone_categories_in_text_are_found_in_columns_of_another_type(kind):
     assert np.array_equal(schema.transformer().transform(pd.DataFrame({"c": values})), np.eye(2))
 
 
-def test_dayone_rows_that_are_not_finite_have_no_class_whatever_is_assumed():
-    rows = np.where(X > 1, np.nan, X)
+@pytest.mark.parametrize(("bad", "message"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_dayone_rows_that_are_not_finite_are_refused_whatever_is_assumed(bad, message):
+    rows, message = np.where(X > 1, bad, X), f"contains {message}"
     with config_context(assume_finite=True):
         for ask in (USED.predict, USED.predict_proba, PublicBoundsScaler(-1, 1).fit_transform):
-            refused("contains NaN", ask, rows)
-        refused("contains NaN", RELEASES["scores"], USED, rows, Y)
+            refused(message, ask, rows)
+        refused(message, RELEASES["scores"], USED, rows, Y)
+        for Model in (DPLogisticRegression, *BASELINES):
+            refused(message, Model(classes=[0, 1]).fit, rows, Y)
 
 
 def test_dayone_frames_in_blocks_have_the_columns_of_the_first():
@@ -534,7 +525,7 @@ def test_dayone_long_lists_of_categories_take_time_in_proportion():
 
 
 UNFITTED = {
-    **{model.__name__: model() for model in (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)},
+    **{model.__name__: model() for model in OURS},
     **{model.__name__: model() for model in BASELINES},
     "calibration": PrivateCalibratedClassifier(PUBLIC),
     "threshold": PrivateThresholdClassifier(PUBLIC),

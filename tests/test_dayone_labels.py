@@ -20,15 +20,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
+from strategies import OURS
 from tapes import record
 
-from dpglm import (
-    DPAGDClassifier,
-    DPLinearSVM,
-    DPLogisticRegression,
-    PrivateSearchCV,
-    seeded_noise,
-)
+from dpglm import DPLogisticRegression, PrivateSearchCV, seeded_noise
 from dpglm.exceptions import UtilityWarning
 from dpglm.schema import (
     BooleanColumn,
@@ -43,10 +38,7 @@ from dpglm.schema import (
 )
 from dpglm.study import ShapeDisplay, explain_local
 from dpglm.study.models import SKOPS_TYPES, fit_csv
-from dpglm.workflow import (
-    PrivateThresholdClassifier,
-    private_scores,
-)
+from dpglm.workflow import PrivateThresholdClassifier, private_scores
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -363,7 +355,7 @@ RAW = {
 }
 
 
-@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier])
+@pytest.mark.parametrize("Estimator", OURS)
 def test_dayone_numbers_far_from_zero_are_warned_of(Estimator):
     rng = np.random.default_rng(0)
     rows = np.column_stack([make(rng, 20_000) for make, _ in RAW.values()])
@@ -374,7 +366,7 @@ def test_dayone_numbers_far_from_zero_are_warned_of(Estimator):
     assert f"Columns {far} have large numbers that differ by little" in said
 
 
-@pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier])
+@pytest.mark.parametrize("Estimator", OURS)
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_dayone_very_many_columns_are_warned_of_before_they_cost(Estimator, n_classes):
     wide, model = 2**16, Estimator(max_iter=1)

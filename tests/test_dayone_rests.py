@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from strategies import OURS
 
 from dpglm import (
     DPAGDClassifier,
@@ -120,7 +121,7 @@ HIDDEN = {
     ("Model", "name"),
     [
         (Model, name)
-        for Model in (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)
+        for Model in OURS
         for name, (settings, _) in HIDDEN.items()
         if settings.keys() <= Model().get_params().keys()
     ],

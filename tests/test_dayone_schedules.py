@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, ParameterGrid
+from strategies import OURS
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdometer
+from dpglm import DPLinearSVM, DPLogisticRegression, PrivacyOdometer
 from dpglm.datasets import make_census
 from dpglm.exceptions import UtilityWarning
 from dpglm.privacy.noise import seeded_noise
@@ -18,7 +19,6 @@ from dpglm.schedules import NAMES
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.workflow import private_scores
 
-ESTIMATORS = (DPLogisticRegression, DPLinearSVM, DPAGDClassifier)
 X, Y = make_census(300, random_state=0)
 X = X[:, :12]
 
@@ -42,7 +42,7 @@ def settings_of(Model):
 # --- Schedules by name ---
 
 
-@pytest.mark.parametrize("Model", ESTIMATORS)
+@pytest.mark.parametrize("Model", OURS)
 @pytest.mark.parametrize(
     ("preconditioner", "alpha"), [("auto", 0.0), ("diagonal", 1e-3), (None, 0.0), (None, 1e-3)]
 )
@@ -63,7 +63,7 @@ def test_steps_by_name_converge_without_noise(name):
         assert exact.score(*data) > 0.83
 
 
-@pytest.mark.parametrize("Model", ESTIMATORS)
+@pytest.mark.parametrize("Model", OURS)
 def test_parameters_of_a_schedule_follow_its_name(Model):
     grid = {"clip_schedule": ["decaying", 0.5], "momentum": ["heavy_ball"]}
     grid = [grid | {"momentum__coefficient": [0.2, 0.4]}]
@@ -180,7 +180,7 @@ def test_a_plan_says_how_many_intervals_to_expect(relation):
 # --- An epsilon that says little ---
 
 
-@pytest.mark.parametrize("Model", ESTIMATORS)
+@pytest.mark.parametrize("Model", OURS)
 @pytest.mark.parametrize(("epsilon", "warned"), [(20.0, False), (1000.0, True), (np.inf, False)])
 def test_an_epsilon_that_says_little_is_warned_of(Model, epsilon, warned):
     model = Model(epsilon=epsilon, delta=1e-3, classes=[0, 1], max_iter=2)

@@ -9,15 +9,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
+from strategies import OURS, RELATIONS, under
 
-from dpglm import (
-    DPAGDClassifier,
-    DPLinearSVM,
-    DPLogisticRegression,
-    PrivateSearchCV,
-    baselines,
-    seeded_noise,
-)
+from dpglm import DPAGDClassifier, DPLogisticRegression, PrivateSearchCV, baselines, seeded_noise
 from dpglm.audit.recorder import largest_ratio, record
 from dpglm.losses import Logistic
 from dpglm.schema import NumericColumn, Schema, Target
@@ -33,7 +27,6 @@ THREE = Y + (X[:, 1] + RNG.normal(size=N) > 1.6)
 PERSONS = np.arange(N) // 2
 WEIGHTS = RNG.choice([0.0, 1.0, 2.0, 4.0], N)
 
-OURS = [DPLogisticRegression, DPLinearSVM, DPAGDClassifier]
 OTHERS = [
     baselines.ObjectivePerturbation,
     baselines.OutputPerturbation,
@@ -124,7 +117,7 @@ def test_the_penalty_and_the_bound_of_row_weights_are_divided_as_losses_are(Mode
     assert_allclose(first, second, rtol=1e-6)
     rows = [
         coef_of(model_of(Model, max_weight=most, alpha=most / 10), X, Y, sample_weight=weights)
-        for most, weights in ((4.0, WEIGHTS), (0.5, WEIGHTS / 8), (4.0, np.minimum(WEIGHTS, 4)))
+        for most, weights in ((2.0, WEIGHTS), (0.25, WEIGHTS / 8), (2.0, np.minimum(WEIGHTS, 2)))
     ]
     assert_allclose(rows[1:], [rows[0]] * 2, rtol=1e-6)
 
@@ -145,15 +138,11 @@ def test_without_noise_the_minimiser_is_that_of_scikit_learn(y, weighted):
         assert_allclose(model.coef_, reference.fit(X, y, **of_rows).coef_, atol=2e-4)
 
 
-RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
-
-
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("Model", [*OURS, *OTHERS])
 def test_the_count_is_in_the_plan_and_the_ledger_within_epsilon(Model, relation):
-    estimate = {"n_samples_estimate": N} if relation == "add_or_remove_one" else {}
     for epsilon, y in ((1.0, Y), (0.3, THREE), (8.0, Y)):
-        given = {"neighboring_relation": relation, "epsilon": epsilon, **estimate}
+        given = {"epsilon": epsilon, **under(relation, N)}
         model = model_of(Model, classes=np.unique(y), class_weight="balanced", **given).fit(X, y)
         plan = model.plan(N, 4, len(model.classes_))
         assert model.privacy_ == plan.ledger
@@ -180,14 +169,13 @@ def neighbours(relation, y, groups):
 @pytest.mark.parametrize("groups", [None, PERSONS], ids=["rows", "persons"])
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_one_record_moves_the_count_by_what_is_charged(relation, groups, weights):
-    estimate = {"n_samples_estimate": N} if relation == "add_or_remove_one" else {}
     own = {} if groups is None else {"max_contributions": 2}
     y, weights = np.where(np.arange(N) >= N - 2, 1, Y), None if weights is None else 1.0 * weights
     if weights is not None:
         weights[-2:] = 9.0  # above the bound, and cut
     for Model in OURS:
-        given = {"class_weight": "balanced", "max_weight": 4.0, **own, **estimate}
-        model = model_of(Model, neighboring_relation=relation, **given)
+        given = {"class_weight": "balanced", "max_weight": 4.0, **own, **under(relation, N)}
+        model = model_of(Model, **given)
         tapes = []
         for rows, labels, persons in ((X, y, groups), neighbours(relation, y, groups)):
             of_rows = {} if weights is None else {"sample_weight": weights[: len(rows)]}

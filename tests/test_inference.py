@@ -373,18 +373,6 @@ def test_where_coverage_was_not_to_be_had_all_is_refused(n, epsilon, relation, w
     assert all(words in text for text in found)
 
 
-def test_to_add_or_remove_a_record_needs_the_noise_of_emptying_one():
-    X, y = drawn(3000)
-    relations = {"zero_out": None, "add_or_remove_one": 3000}
-    found = [
-        fitted(
-            X, y, neighboring_relation=relation, n_samples_estimate=n_samples_estimate
-        ).inference()
-        for relation, n_samples_estimate in relations.items()
-    ]
-    assert_allclose(found[0].conf_int(), found[1].conf_int())
-
-
 def test_collinear_columns_are_refused_and_what_they_share_is_not():
     X, y = drawn(3000)
     found = fitted(np.column_stack([X, X[:, 0]]), y, 50.0).inference()

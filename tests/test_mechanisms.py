@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum
-
-
-def test_noise_has_the_stated_standard_deviation():
-    mechanism = GaussianSum(sensitivity=3.0, noise_multiplier=2.0)
-    noisy = mechanism.release(np.full(100_000, 7.0), entropy_source(0))
-    assert mechanism.event == GaussianEvent(2.0)
-    assert kstest((noisy - 7.0) / 6.0, "norm").pvalue > 1e-4
 
 
 def test_effective_sensitivity_follows_the_rounding_of_the_sum(vectors):
@@ -26,15 +18,6 @@ def test_effective_sensitivity_follows_the_rounding_of_the_sum(vectors):
         assert row["C"] < effective <= row["sensitivity"] * (1 + 2e-12)
         exact = (row["C"] + mechanism.grid * math.sqrt(row["d"])) * (1 + 1e-12)
         assert effective == pytest.approx(exact, rel=1e-15)
-
-
-def test_two_sums_within_half_a_grid_step_are_released_alike():
-    """Below the grid nothing survives: the low bits of the sum never reach the output."""
-    mechanism = GaussianSum(sensitivity=1.0, noise_multiplier=1.0)
-    value = np.arange(6.0)
-    first = mechanism.release(value, entropy_source(2))
-    second = mechanism.release(value + 0.4 * mechanism.grid, entropy_source(2))
-    assert (first == second).all()
 
 
 @pytest.mark.parametrize("huge", [1e300, -1e300, 1e19])
@@ -88,8 +71,8 @@ def test_no_factor_of_the_noise_is_negative(arguments):
 def test_the_widest_noise_that_is_drawn_still_has_its_law():
     """Slack of 2^10 sensitivities makes it so many times wider than the grid is meant for."""
     mechanism = GaussianSum(1.0, 1.0, slack=0.99 * 2.0**10)
-    noisy = mechanism.release(np.zeros(500), entropy_source(0))
-    assert kstest(noisy / mechanism.noise_std(500), "norm").pvalue > 1e-4
+    noisy = mechanism.release(np.zeros(5000), entropy_source(0))
+    assert kstest(noisy / mechanism.noise_std(5000), "norm").pvalue > 1e-4
     rng = entropy_source(0)
     for beyond in (GaussianSum(1.0, 1.0, slack=1.01 * 2.0**10), GaussianSum(1.0, 1e20)):
         with pytest.raises(ValueError, match=r"too large .* nothing was released"):

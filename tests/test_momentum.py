@@ -27,13 +27,6 @@ def last_direction(momentum, gradients):
     return direction
 
 
-def test_heavy_ball_amplifies_independent_noise_as_in_the_vectors(vectors):
-    """Noise of unit variance in iteration i is the i-th unit vector: variances add up."""
-    for row in vectors("schedules", "momentum_noise_variance"):
-        response = last_direction(HeavyBall(row["c"]), np.eye(row["t"]))
-        assert np.sum(response**2) == pytest.approx(row["factor"], rel=row["rtol"])
-
-
 @given(coefficient=st.floats(0, 0.99), n_iter=st.integers(1, 60))
 def test_responses_are_the_closed_forms(coefficient, n_iter):
     age = np.arange(n_iter - 1, -1, -1)

@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from strategies import RELATIONS, under
 from tapes import record, replay
 
 from dpglm import DPLinearRegression, PrivacyBudget, seeded_noise
@@ -30,7 +31,6 @@ from dpglm.workflow import (
 )
 from dpglm.workflow.releases import Deviance, ScoreVault, records_of_numbers
 
-RELATIONS = ["zero_out", "replace_one", "add_or_remove_one"]
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -65,8 +65,7 @@ def held(kinds):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_record_moves_a_sum_by_more_than_is_charged_and_some_do(name, relation):
-    estimate = 4 if relation == "add_or_remove_one" else None
-    budget = PrivacyBudget(30.0, 1e-3, relation, estimate)
+    budget = PrivacyBudget(30.0, 1e-3, **under(relation, 4))
     vault = ScoreVault(held(KINDS[:3]), [(GaussianEvent(1.0), 9)], budget, entropy_source())
     alone = [held([kind]).total(name) for kind in KINDS]
     moved = np.ptp(alone) if relation == "replace_one" else np.abs(alone).max()
@@ -77,15 +76,14 @@ def test_no_record_moves_a_sum_by_more_than_is_charged_and_some_do(name, relatio
 @pytest.mark.parametrize("delta", [1e-6, 0.1])
 def test_neighbours_release_the_same_things_and_a_null_record_adds_nothing(relation, delta):
     """With pure noise and with Gaussian noise, and with any answers before the last sums."""
-    rng, estimate = np.random.default_rng(0), 50 if relation == "add_or_remove_one" else None
+    rng = np.random.default_rng(0)
     X, y = rng.normal(size=(50, 1)), rng.normal(size=50)
     X[0], y[0] = 1e5, -1e9
-    settings = {"epsilon": 1.0, "delta": delta, "neighboring_relation": relation}
-    settings |= {"n_samples_estimate": estimate, "target_bounds": (-3, 3)}
+    settings = {"epsilon": 1.0, "delta": delta, "target_bounds": (-3, 3), **under(relation, 50)}
     with record() as one:
         private_scores(Says(), X, y, **settings)
     X[0], y[0] = {"zero_out": (1e300, 0), "replace_one": (3.0, 3.0)}.get(relation, (0, 0))
-    rows = slice(estimate and 1, None)
+    rows = slice(relation == "add_or_remove_one", None)
     with replay(one) as two:
         private_scores(Says(), X[rows], y[rows], **settings)
     assert 0.5 < largest_ratio(one, two) <= 1
@@ -166,11 +164,10 @@ def test_intervals_hold_what_they_are_of(kinds, n_draws):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_search_over_regressors_chooses_by_squared_errors(relation):
-    rng, private_n = np.random.default_rng(0), relation == "add_or_remove_one"
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y = X[:, 0] + 0.1 * rng.normal(size=300)
-    budget = {"epsilon": 60.0, "neighboring_relation": relation}
-    budget["n_samples_estimate"] = 300 if private_n else None
+    budget = {"epsilon": 60.0, **under(relation, 300)}
     model = DPLinearRegression(max_iter=4, target_bounds=(-4, 4))
     search = PrivateSearchCV(model, {"alpha": [1e4, 0.0]}, **budget)
     with record() as one:
@@ -187,7 +184,7 @@ def test_a_search_over_regressors_chooses_by_squared_errors(relation):
     assert total_privacy(model, *X.shape).epsilon() == pytest.approx(1.0)
     assert private_scores(search, X, y, epsilon=9.0, scores="r2").r2.value > 0.5
     X[0], y[0] = (1e300, 0.0) if relation == "zero_out" else (9.0, -1e9), -1e9
-    rows = slice(1 if private_n else 0, None)
+    rows = slice(relation == "add_or_remove_one", None)
     with replay(one) as two:
         clone(search).fit(X[rows], y[rows])
     assert 0 < largest_ratio(one, two) <= 1

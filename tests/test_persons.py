@@ -16,16 +16,10 @@ from scipy.sparse import csr_array
 from sklearn.ensemble import BaggingClassifier
 from sklearn.model_selection import PredefinedSplit, cross_validate
 from sklearn.utils.estimator_checks import _check_sample_weight_equivalence
+from strategies import OURS, under
 from tapes import record, replay
 
-from dpglm import (
-    DPAGDClassifier,
-    DPLinearSVM,
-    DPLogisticRegression,
-    FullPreconditioner,
-    baselines,
-    seeded_noise,
-)
+from dpglm import DPLogisticRegression, FullPreconditioner, baselines, seeded_noise
 from dpglm.audit.recorder import largest_ratio
 from dpglm.exceptions import PrivacyWarning
 from dpglm.losses import Hinge, Logistic
@@ -33,7 +27,6 @@ from dpglm.sums.objective import Objective
 from dpglm.sums.reference import parts_of_groups
 
 N, D, SIZE = 240, 4, 3
-ESTIMATORS = [DPLogisticRegression, DPLinearSVM, DPAGDClassifier]
 RNG = np.random.default_rng(0)
 X, _, _, _ = problem(N, D, density=0.9)
 Y = (X[:, 0] + 0.3 * RNG.normal(size=N) > 0).astype(int)
@@ -208,9 +201,8 @@ def quietly(model, *given, **of_rows):
 
 
 def of_persons(Estimator, relation="zero_out", **more):
-    n_samples_estimate = 100 if relation == "add_or_remove_one" else None
     more = {"max_iter": 3, "delta": 1e-3, "classes": [0, 1], "max_contributions": SIZE, **more}
-    return Estimator(neighboring_relation=relation, n_samples_estimate=n_samples_estimate, **more)
+    return Estimator(**under(relation), **more)
 
 
 def a_person_apart(relation, table):
@@ -245,7 +237,7 @@ def large_table():
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize("Estimator", OURS)
 def test_no_release_moves_by_more_than_a_person_is_charged_for(Estimator, relation):
     table = large_table()
     for more in ({}, {"preconditioner": None, "clip_schedule": 0.5}):
@@ -263,7 +255,7 @@ def test_persons_are_drawn_into_batches_with_all_their_rows():
     assert 0.3 < ratio_of_persons(model, table, a_person_apart("zero_out", table)) <= 1.0
 
 
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize("Estimator", OURS)
 @pytest.mark.parametrize("labels", [Y, np.arange(N) % 3], ids=["two", "three"])
 @seeded_noise(0)
 def test_persons_of_one_row_are_rows_to_the_last_bit(Estimator, labels):
@@ -287,21 +279,6 @@ def test_a_weight_of_two_is_two_rows(preconditioner, store):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         _check_sample_weight_equivalence("DPLogisticRegression", model, store)
-
-
-def coef_of(**of_rows):
-    model = DPLogisticRegression(epsilon=math.inf, max_iter=3, max_weight=2.0, alpha=0.1)
-    return model.fit(X, Y, **of_rows).coef_
-
-
-def test_weights_are_cut_one_by_one_and_scale_the_losses_beside_the_penalty():
-    cut = np.minimum(WEIGHTS, 2.0)
-    assert_array_equal(coef_of(sample_weight=WEIGHTS), coef_of(sample_weight=cut))
-    assert np.abs(coef_of(sample_weight=np.full(N, 0.5)) - coef_of()).max() > 0.01
-    # A weight of zero is no row.
-    one = DPLogisticRegression(epsilon=math.inf, max_iter=3, max_weight=1.0)
-    coef = one.fit(X, Y, sample_weight=WEIGHTS > 0).coef_
-    assert_allclose(one.fit(X[WEIGHTS > 0], Y[WEIGHTS > 0]).coef_, coef, rtol=1e-9)
 
 
 def test_the_first_rows_of_a_person_count_and_no_others():

@@ -111,72 +111,34 @@ LEAKING = [
             RBFSampler(gamma="scale"), MissingIndicator(), GaussianRandomProjection(),
         )
     ],
-    (GridSearchCV(PRIVATE, {}, cv=KFold(2)), ["GridSearchCV"]),
-    (RandomizedSearchCV(PRIVATE, {}, cv=PrivateKFold()), ["RandomizedSearchCV"]),
-    (HalvingRandomSearchCV(PRIVATE, {}, cv=KFold(2)), ["HalvingRandomSearchCV"]),
-    (CalibratedClassifierCV(PRIVATE, cv=KFold(2)), ["CalibratedClassifierCV"]),
-    (TunedThresholdClassifierCV(PRIVATE, cv=0.2), ["TunedThresholdClassifierCV"]),
-    (BaggingClassifier(PRIVATE), ["BaggingClassifier"]),
-    (BaggingClassifier(bootstrap=False), ["BaggingClassifier"]),
-    (BaggingClassifier(COUNTED, bootstrap=False), ["BaggingClassifier"]),
-    (ClassifierChain(PRIVATE, cv=5), ["ClassifierChain"]),
-    (
+    *((step, [type(step).__name__]) for step in (
+        GridSearchCV(PRIVATE, {}, cv=KFold(2)), RandomizedSearchCV(PRIVATE, {}, cv=PrivateKFold()),
+        HalvingRandomSearchCV(PRIVATE, {}, cv=KFold(2)), BaggingClassifier(PRIVATE),
+        CalibratedClassifierCV(PRIVATE, cv=KFold(2)), TunedThresholdClassifierCV(PRIVATE, cv=0.2),
+        BaggingClassifier(bootstrap=False), BaggingClassifier(COUNTED, bootstrap=False),
+        ClassifierChain(PRIVATE, cv=5), AdaBoostClassifier(PRIVATE), OneVsOneClassifier(PRIVATE),
         OneVsRestClassifier(PRIVATE).fit(np.eye(4), [[0, 0], [1, 0], [0, 1], [1, 0]]),
-        ["OneVsRestClassifier"],
-    ),
-    (AdaBoostClassifier(PRIVATE), ["AdaBoostClassifier"]),
-    (StackingClassifier([("a", PRIVATE)], cv=KFold(2)), ["StackingClassifier"]),
-    (StackingClassifier([("a", PRIVATE)], DPLinearSVM()), ["StackingClassifier"]),
-    (
-        StackingClassifier([("a", PRIVATE)], DPLinearSVM(), cv=StratifiedKFold(3)),
-        ["StackingClassifier"],
-    ),
-    (
-        StackingClassifier([("a", COUNTED)], COUNTED, cv=KFold(3)),
-        ["StackingClassifier"],
-    ),
-    (
-        StackingClassifier(
-            [("a", DPLogisticRegression(max_contributions=2))], PRIVATE, cv=KFold(3)
-        ),
-        ["StackingClassifier"],
-    ),
-    (OneVsOneClassifier(PRIVATE), ["OneVsOneClassifier"]),
-    (SelfTrainingClassifier(PRIVATE), ["SelfTrainingClassifier"]),
+        SelfTrainingClassifier(PRIVATE), DPAGDClassifier(epsilon=math.inf),
+        *(StackingClassifier([("a", one)], other, cv=folds) for one, other, folds in (
+            (PRIVATE, None, KFold(2)), (PRIVATE, DPLinearSVM(), None),
+            (PRIVATE, DPLinearSVM(), StratifiedKFold(3)), (COUNTED, COUNTED, KFold(3)),
+            (DPLogisticRegression(max_contributions=2), PRIVATE, KFold(3)),
+        )),
+    )),
     (make_pipeline(Normalizer(), LogisticRegression()), ["logisticregression"]),
-    (DPAGDClassifier(epsilon=math.inf), ["DPAGDClassifier"]),
     (VotingClassifier([("a", PRIVATE), ("b", LogisticRegression())]), ["b"]),
-    (
-        make_pipeline(
-            ColumnTransformer(
-                [
-                    ("numbers", make_pipeline(SimpleImputer(), Normalizer()), ["age"]),
-                    ("words", OneHotEncoder(), ["job"]),
-                    ("bounds", PublicBoundsScaler(), ["pay"]),
-                ],
-                remainder=StandardScaler(),
-                sparse_threshold=0,
-            ),
-            PRIVATE,
-        ),
-        [
-            "columntransformer__numbers__simpleimputer",
-            "columntransformer__remainder",
-            "columntransformer__words",
-        ],
-    ),
-    (
-        make_pipeline(FeatureUnion([("a", PCA()), ("b", Binarizer())]), PRIVATE),
-        ["featureunion__a"],
-    ),
-    (
-        GridSearchCV(
-            make_pipeline(PublicBoundsScaler(), PRIVATE),
-            {"publicboundsscaler": [PublicBoundsScaler(), MinMaxScaler()]},
-            cv=KFold(2),
-        ),
-        ["GridSearchCV", "param_grid__publicboundsscaler"],
-    ),
+    (make_pipeline(ColumnTransformer([
+        ("numbers", make_pipeline(SimpleImputer(), Normalizer()), ["age"]),
+        ("words", OneHotEncoder(), ["job"]), ("bounds", PublicBoundsScaler(), ["pay"]),
+    ], remainder=StandardScaler(), sparse_threshold=0), PRIVATE), [
+        "columntransformer__numbers__simpleimputer", "columntransformer__remainder",
+        "columntransformer__words",
+    ]),
+    (make_pipeline(FeatureUnion([("a", PCA()), ("b", Binarizer())]), PRIVATE),
+     ["featureunion__a"]),
+    (GridSearchCV(make_pipeline(PublicBoundsScaler(), PRIVATE),
+                  {"publicboundsscaler": [PublicBoundsScaler(), MinMaxScaler()]}, cv=KFold(2)),
+     ["GridSearchCV", "param_grid__publicboundsscaler"]),
 ]  # fmt: skip
 
 SAFE = [
@@ -203,17 +165,10 @@ SAFE = [
     StackingClassifier(
         [("a", COUNTED)], COUNTED, cv=PrivateKFold(neighboring_relation="add_or_remove_one")
     ),
-    make_pipeline(
-        ColumnTransformer(
-            [
-                ("numbers", FeatureUnion([("a", Normalizer()), ("b", "drop")]), ["age"]),
-                ("words", OneHotEncoder(categories=[["x"]]), make_column_selector("word")),
-            ],
-            remainder="drop",
-            sparse_threshold=0,
-        ),
-        PRIVATE,
-    ),
+    make_pipeline(ColumnTransformer([
+        ("numbers", FeatureUnion([("a", Normalizer()), ("b", "drop")]), ["age"]),
+        ("words", OneHotEncoder(categories=[["x"]]), make_column_selector("word")),
+    ], remainder="drop", sparse_threshold=0), PRIVATE),
 ]  # fmt: skip
 
 NOT_KNOWN = [

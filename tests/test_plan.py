@@ -8,6 +8,7 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from strategies import RELATIONS, under
 from tapes import on_tape
 
 from dpglm import DPLinearSVM, DPLogisticRegression, PrivacyCalculator
@@ -152,11 +153,10 @@ def test_a_run_that_the_budget_cannot_decide_is_refused_in_words(changes, messag
     n_iter=st.integers(1, 300),
     clip=st.sampled_from([Constant(0.3), ExponentialDecay(5.0, 0.99), DecayingClip(2.0)]),
     noise=st.sampled_from([Constant(7.0), ExponentialDecay(1.0, 1.01), DynamicNoise(decay=4.0)]),
-    relation=st.sampled_from(["zero_out", "replace_one", "add_or_remove_one"]),
+    relation=st.sampled_from(RELATIONS),
 )
 def test_the_ledger_spends_the_budget_and_never_more(epsilon, n_iter, clip, noise, relation):
-    n_samples_estimate = 900 if relation == "add_or_remove_one" else None
-    budget = PrivacyBudget(epsilon, 1e-7, relation, n_samples_estimate)
+    budget = PrivacyBudget(epsilon, 1e-7, **under(relation, 900))
     plan = plan_of(budget, n_iter=n_iter, clip_schedule=clip, noise_schedule=noise)
     reached = plan.ledger.epsilon(1e-7)
     assert epsilon * (1 - 1e-6) <= reached <= epsilon
@@ -265,16 +265,3 @@ def test_milestones_lead_to_the_whole_cost():
     assert rows[1].epsilon == pytest.approx(gdp_epsilon(spent, plan.ledger.reporting_delta))
     assert rows[0].noise_std == pytest.approx(plan.metadata.noise_std[0] / FACTS.n_samples)
     assert [row.iteration for row in plan_of(n_iter=2).milestones(5)] == [1, 2]
-
-
-@pytest.mark.parametrize("preconditioner", [None, "full"])
-def test_the_cost_so_far_is_that_of_a_ledger_that_ends_there(preconditioner):
-    model = DPLogisticRegression(
-        preconditioner=preconditioner, noise_schedule=DynamicNoise(decay=3.0), max_iter=20
-    )
-    plan = model.plan(1000, 10)
-    first = [release.noise_multiplier for release in plan.first]
-    events = [GaussianEvent(z) for z in (*first, *plan.noise_multiplier)]
-    for k in (1, 2, 7, len(events)):
-        ledger = PrivacyLedger.from_events(events[:k], reporting_delta=1e-6)
-        assert plan.epsilon_after(k) == pytest.approx(ledger.epsilon(1e-6))

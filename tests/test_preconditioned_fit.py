@@ -13,10 +13,10 @@ from scipy.stats import norm, poisson
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from strategies import OURS
 
 from dpglm import (
     DiagonalPreconditioner,
-    DPAGDClassifier,
     DPLinearSVM,
     DPLogisticRegression,
     FullPreconditioner,
@@ -278,7 +278,7 @@ def test_sizes_that_noise_may_show_by_chance_set_no_unit():
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
-@pytest.mark.parametrize("Model", [DPLogisticRegression, DPLinearSVM, DPAGDClassifier])
+@pytest.mark.parametrize("Model", OURS)
 def test_what_is_released_first_follows_from_n_mu_and_the_number_of_columns(Model, relation):
     def first(n_samples, n_columns=10, preconditioner="auto", **changes):
         model = Model(neighboring_relation=relation, preconditioner=preconditioner, **changes)

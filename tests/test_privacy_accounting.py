@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
+from strategies import RELATIONS, under
 from tapes import record
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, FullPreconditioner
@@ -22,8 +23,6 @@ from dpglm.schedules import (
     Polynomial,
 )
 
-RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
-
 
 def random_configuration(seed, longest=300, *, sampled=False):
     """Nine seeds in a row have every relation with every kind of preconditioner."""
@@ -40,8 +39,7 @@ def random_configuration(seed, longest=300, *, sampled=False):
         epsilon=float(np.exp(rng.uniform(np.log(0.05), np.log(8)))),
         sampling_rate=float(10 ** rng.uniform(-2.5, -0.1)) if sampled else 1.0,
         delta=choose(1e-5, 1e-6, 1e-8),
-        neighboring_relation=relation,
-        n_samples_estimate=70 if relation == "add_or_remove_one" else None,
+        **under(relation, 70),
         noise_schedule=choose(
             "constant", ExponentialDecay(1, 0.97), Polynomial(3, 1, 2), DynamicNoise(decay=5.0),
             DynamicNoise(decay=3.0, momentum=0.5), PiecewiseConstant((2, 1), (0.4,)),

@@ -17,7 +17,7 @@ from problems import STORAGES
 from scipy import sparse
 from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor, Ridge
 from sklearn.metrics import d2_tweedie_score, r2_score
-from strategies import RELATIONS
+from strategies import RELATIONS, under
 from tapes import record
 
 from dpglm import (
@@ -372,9 +372,7 @@ def test_the_bounds_on_releases_are_reached(relation):
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("Estimator", REGRESSORS)
 def test_audits_pass(Estimator, relation):
-    estimate = 5000 if relation == "add_or_remove_one" else None
-    model = Estimator(epsilon=6.0, n_samples_estimate=estimate, neighboring_relation=relation)
-    report = audit_estimator(model, n_fits=300)
+    report = audit_estimator(Estimator(epsilon=6.0, **under(relation, 5000)), n_fits=300)
     assert report.passed and {part.name for part in report.parts} >= {
         "target histogram", "target sum", "second moment", "gradients",
     }  # fmt: skip
@@ -384,9 +382,7 @@ def test_audits_pass(Estimator, relation):
 @pytest.mark.parametrize(("Estimator", "relation"), [*zip(REGRESSORS, RELATIONS, strict=True)])
 def test_dp_accounting_confirms_the_cost_of_a_fit(Estimator, relation):
     bounds = None if Estimator is DPLinearRegression else (0, 30)
-    estimate = N if relation == "add_or_remove_one" else None
-    options = {"neighboring_relation": relation, "n_samples_estimate": estimate}
-    model = Estimator(epsilon=2.0, target_bounds=bounds, **options)
+    model = Estimator(epsilon=2.0, target_bounds=bounds, **under(relation, N))
     ledger = model.fit(X, Y[Estimator], sample_weight=W).privacy_
     accountant = PLDAccountant(ledger.dp_accounting_relation, value_discretization_interval=8e-4)
     reached = accountant.compose(ledger.to_dp_event()).get_epsilon(1e-6)

@@ -7,7 +7,6 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation
-from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from problems import loss_for, nulled, problem
 from scipy import sparse
@@ -190,22 +189,6 @@ def test_batches_of_a_fixed_size_show_no_more_than_is_charged(vectors):
         as_poisson = SampledGaussianEvent(row["m"] / row["n"], row["z"] / 2, "poisson_replace_one")
         shown = loss_distribution(as_poisson, 1e-3).get_delta_for_epsilon(row["eps"])
         assert row["worst"] > shown + 1e-3, "the two ways to draw are not interchangeable"
-
-
-@pytest.mark.slow
-def test_composed_replacements_agree_with_accountants(vectors):
-    for row in vectors("sampling", "replacement_composed"):
-        q, z, delta = row["q"], row["z"] / 2, row["delta"]
-        poisson, fixed = (
-            PrivacyLedger(((SampledGaussianEvent(q, z, how), row["T"]),), "replace_one", delta)
-            for how in REPLACED
-        )
-        assert poisson.epsilon() == pytest.approx(row["poisson_replace_dpacc"], rel=2e-3)
-        assert row["addremove_sens2"] < fixed.epsilon() < row["wor_rdp_halfz"]
-        accountant = PLDAccountant(poisson.dp_accounting_relation)
-        assert accountant.compose(poisson.to_dp_event()).get_epsilon(delta) == pytest.approx(
-            poisson.epsilon(), rel=2e-3
-        )
 
 
 @pytest.mark.parametrize("sampling", REPLACED)

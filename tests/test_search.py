@@ -13,6 +13,7 @@ from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from strategies import under
 from tapes import record, replay
 
 from dpglm import (
@@ -21,14 +22,12 @@ from dpglm import (
     DPLogisticRegression,
     PrivacyBudget,
     PrivacyOdometer,
-    PublicBoundsScaler,
     seeded_noise,
 )
 from dpglm.audit.recorder import largest_ratio
 from dpglm.baselines import ObjectivePerturbation, PrivGene
 from dpglm.datasets import make_census
 from dpglm.exceptions import BudgetExceededError, PrivacyWarning
-from dpglm.privacy.composition import composed_pld
 from dpglm.privacy.events import ChoiceEvent, composed_mu, run_lengths
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.noise import entropy_source
@@ -51,11 +50,6 @@ def search_of(**changes):
     return PrivateSearchCV(**given)
 
 
-def under(relation):
-    n_samples_estimate = 300 if relation == "add_or_remove_one" else None
-    return {"neighboring_relation": relation, "n_samples_estimate": n_samples_estimate}
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 10.0])
 def test_the_cost_is_that_of_the_parts_and_all_of_the_budget(epsilon):
     plan = search_of(epsilon=epsilon).plan(300, 3)
@@ -67,14 +61,9 @@ def test_the_cost_is_that_of_the_parts_and_all_of_the_budget(epsilon):
     assert "4 candidates of" in str(plan)
 
 
-def test_an_accountant_agrees_with_the_cost():
-    ledger = search_of().plan(300, 3).ledger
-    assert 0.99 < composed_pld(ledger.events, 1e-3).get_epsilon_for_delta(1e-6) < 1.001
-
-
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_what_is_released_costs_what_was_planned_and_the_ledger_says(relation):
-    search = search_of(**under(relation))
+    search = search_of(**under(relation, 300))
     plan = search.plan(*X.shape)
     with record() as tape:
         search.fit(X, Y)
@@ -91,7 +80,7 @@ def test_what_is_released_costs_what_was_planned_and_the_ledger_says(relation):
 
 @pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
 def test_a_record_moves_no_release_by_more_than_is_charged(relation):
-    search, rng = search_of(**under(relation)), np.random.default_rng(1)
+    search, rng = search_of(**under(relation, 300)), np.random.default_rng(1)
     for i in (0, 1, 7):
         neighbour, labels = X.copy(), Y.copy()
         neighbour[i], labels[i] = 1e3 * rng.normal(size=3), 1 - Y[i]
@@ -124,7 +113,7 @@ def test_the_range_of_counts_is_what_the_choice_is_charged_with(relation, most):
     pairs = itertools.product(counts, counts if relation == "replace_one" else [np.zeros(3)])
     assert max(np.ptp(np.subtract(one, other)) for one, other in pairs) == most
     with record() as tape:
-        choose(rows, [Says([0]), Says([1]), None], **under(relation))
+        choose(rows, [Says([0]), Says([1]), None], **under(relation, 300))
     assert tape.releases[0].sensitivity == most
     assert tape.releases[0].exact.tolist() == [0, 1, 0]
 
@@ -234,17 +223,6 @@ def test_a_step_that_reads_other_peoples_rows_warns_and_has_no_guarantee(brought
     with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
         assert total_privacy(search).epsilon() == math.inf
     assert not check_pipeline(search_of())
-
-
-def test_all_rows_are_checked_before_anything_is_charged(tmp_path):
-    pipe = Pipeline([("scale", PublicBoundsScaler(-9, 9)), ("clf", MODEL)])
-    search = search_of(estimator=pipe, param_grid={"clf__clip_schedule": [0.1, 1.0]})
-    broken = X.copy()
-    broken[6] = np.nan
-    with PrivacyOdometer(tmp_path / "study.jsonl") as odometer:
-        with pytest.raises(ValueError, match="NaN") as refused:
-            search.fit(broken, Y)
-        assert not hasattr(refused.value, "privacy_ledger") and not odometer.entries()
 
 
 @pytest.mark.parametrize(

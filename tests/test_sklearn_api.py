@@ -13,9 +13,8 @@ import borrowed
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from dpglm import (
@@ -29,7 +28,6 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.datasets import fetch_table, make_census
-from dpglm.schedules import DecayingClip, DynamicNoise, ExponentialDecay
 
 # Where it does, the check passes (test_baselines).
 NO_SIGNAL = (
@@ -185,22 +183,6 @@ def test_without_noise_the_order_of_rows_changes_rounding_alone(Estimator, n_cla
     assert again == pytest.approx(scores, rel=2e-8, abs=2e-8)
 
 
-GRID = [
-    {"dp__noise_schedule": ["constant", DynamicNoise(decay=4.0)], "dp__momentum": [None, 0.6]},
-    {"dp__noise_schedule": [ExponentialDecay()], "dp__noise_schedule__ratio": [0.95, 1.02]},
-    {"dp__clip_schedule": [1.0, DecayingClip(2.0)], "dp__momentum": ["bias_corrected"]},
-]
-
-
-def test_grid_search_over_schedules_in_a_pipeline():
-    X, y = make_census(1500, random_state=0)
-    pipeline = Pipeline([("id", FunctionTransformer()), ("dp", DPLogisticRegression(max_iter=30))])
-    search = GridSearchCV(pipeline, GRID, cv=2, error_score="raise").fit(X, y)
-    assert len(search.cv_results_["params"]) == 8 and search.best_score_ > 0.7
-    best = search.best_estimator_[-1]
-    assert best.privacy_.epsilon() <= best.epsilon
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(
     not os.path.isdir(os.environ.get("DPGLM_DATA", "")),
@@ -211,12 +193,6 @@ def test_adult_in_a_pipeline_is_learned_with_the_defaults():
     model = DPLogisticRegression(delta=1e-8, classes=adult.schema.classes)
     pipeline = Pipeline([("encode", adult.schema.transformer()), ("dp", model)])
     assert cross_val_score(pipeline, adult.data, adult.target, cv=2).mean() >= 0.82
-
-
-def test_nested_parameters_of_a_schedule_do_not_leak_between_clones():
-    model = DPLinearSVM(noise_schedule=ExponentialDecay(ratio=0.9))
-    other = clone(model).set_params(noise_schedule__ratio=0.5)
-    assert model.noise_schedule.ratio == 0.9 and other.noise_schedule.ratio == 0.5
 
 
 @pytest.mark.slow

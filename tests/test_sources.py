@@ -283,12 +283,6 @@ def test_bad_values_in_parquet_are_named(change, message, tmp_path):
     assert "Alice" not in shown
 
 
-def test_parquet_that_does_not_fit_the_schema_is_refused(tmp_path):
-    pd.DataFrame({"age": [1.0], "tall": ["no"]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a.parquet has no column 'size'"):
-        ParquetSource(tmp_path, PEOPLE)
-
-
 def census_files(folder):
     X, y = make_census(600, random_state=0, as_frame=True)
     schema = load_schema("census")

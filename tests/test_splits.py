@@ -13,13 +13,13 @@ from sklearn.model_selection import (
     cross_validate,
     train_test_split,
 )
+from strategies import RELATIONS
 
 from dpglm.privacy.vault import moment_sensitivity
 from dpglm.workflow import PrivateKFold, private_train_test_split
 
 N = 40
 BOUND = 3.0
-RELATIONS = ("zero_out", "replace_one", "add_or_remove_one")
 
 
 def table():

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import nulled, problem, with_long_indices
+from problems import nulled, problem
 from scipy.sparse import csr_array
 
 from dpglm import DPLogisticRegression, seeded_noise
@@ -112,13 +112,6 @@ def test_sparse_arrays_that_are_not_contiguous(laid_out, part):
     with seeded_noise(0):
         got, expected = (DPLogisticRegression(max_iter=3).fit(X, TARGET) for X in (matrix, SPARSE))
     assert_array_equal(got.coef_, expected.coef_)
-
-
-def test_indices_of_any_size_give_the_same_bits():
-    long, short = (Objective(X, TARGET, Logistic()) for X in (with_long_indices(DENSE), SPARSE))
-    assert_array_equal(long.gradient_sum(COEF, 0.1), short.gradient_sum(COEF, 0.1))
-    way = COEF, COEF, np.linspace(0.0, 1.0, 3)
-    assert_array_equal(long.line_losses(*way, clip=1.0), short.line_losses(*way, clip=1.0))
 
 
 @pytest.mark.parametrize(

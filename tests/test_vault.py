@@ -13,18 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planted_bugs import (
-    changed,
-    not_clipped,
-    unchecked,
-    wrapped,
-)  # fmt: skip
+from planted_bugs import changed, not_clipped, unchecked, wrapped
 from problems import STORAGES
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from strategies import EVERY as OTHERS
-from strategies import REGRESSORS
+from strategies import REGRESSORS, under
 from tapes import Failing, on_tape, record, replay
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, PrivacyOdometer, seeded_noise
@@ -363,23 +358,15 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
         for name, method in inspect.getmembers(ChoosingVault, inspect.isfunction)
         if not name.startswith("_")
     }
-    asked = [
-        "choose_step",
-        "gradient_sum",
-        "label_counts",
-        "norm_histogram",
-        "magnitude_histogram",
-        "second_moment",
-        "target_histogram",
-        "target_sum",
-    ]
+    asked = ["choose_step", "gradient_sum", "label_counts", "magnitude_histogram"]
+    asked += ["norm_histogram", "second_moment", "target_histogram", "target_sum"]
     changes = ["ask_of_residuals", "change_basis", "change_target", "scale_columns"]
     changes += ["weigh_classes", "weigh_rows"]
     assert sorted(questions) == sorted(["admits", "check_unbroken", *changes, *asked])
     X, y = table()
     sums = Objective(X, 2.0 * y - 1, Logistic())
     zeros = np.zeros(N_FEATURES + 1)
-    direction, steps = np.eye(N_FEATURES + 1)[0], np.linspace(0.0, 1.0, 40)
+    line = zeros, np.eye(N_FEATURES + 1)[0], np.linspace(0.0, 1.0, 40), np.zeros(40)
 
     def answers(seed):
         budget = PrivacyBudget(math.inf, 1e-6)
@@ -396,9 +383,7 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
             vault.scale_columns(np.ones(N_FEATURES + 1)),
             vault.change_basis(np.eye(N_FEATURES + 1)),
             vault.weigh_rows(1.0),
-            vault.choose_step(
-                zeros, direction, steps, np.zeros(40), "exponential", 1e-3, 1.0, None
-            ),
+            vault.choose_step(*line, "exponential", 1e-3, 1.0, None),
         ]
 
     with on_tape() as recorded:
@@ -466,14 +451,9 @@ def test_the_ledger_of_a_fit_that_stops_early_lists_all_that_was_planned():
 
     class Lazy(DPLogisticRegression):
         def _train(self, vault, plan, on_step):
-            short = replace(
-                plan,
-                **{
-                    name: getattr(plan, name)[:2].copy()
-                    for name in ("clip", "noise_multiplier", "step", "averaging")
-                },
-            )
-            return super()._train(vault, short, on_step)
+            names = ("clip", "noise_multiplier", "step", "averaging")
+            short = {name: getattr(plan, name)[:2].copy() for name in names}
+            return super()._train(vault, replace(plan, **short), on_step)
 
     with record() as recorded:
         model = Lazy(**PLAIN).fit(*table())
@@ -533,11 +513,7 @@ def neighbours(relation, n_classes, null=1e308, name=None):
 
 def made(name, relation, n_classes=2):
     labels = {} if name in REGRESSORS else {"classes": list(range(n_classes))}
-    return clone(EVERY[name]).set_params(
-        neighboring_relation=relation,
-        n_samples_estimate=N_ROWS if relation == "add_or_remove_one" else None,
-        **labels,
-    )
+    return clone(EVERY[name]).set_params(**under(relation, N_ROWS), **labels)
 
 
 def ratio_between(model, one, other, storage="rows", seed=0):
