@@ -166,6 +166,15 @@ class AdaptivePlan(Plan):
             return max_step
         return max_step * float(self._steps[t]) * min(max(length, _LENGTHS[0]), _LENGTHS[1])
 
+    def next_max_step(self, accepted: list[float], max_step: float) -> float:
+        """Return the largest step on offer after these accepted steps."""
+        if self.step_schedule is not None:
+            return self.max_step
+        if len(accepted) % self.step_update_every:
+            return max_step
+        longest = max(accepted[-self.step_update_every :])
+        return min((1 + self.step_growth) * longest, self.step_limit)
+
     def shrink_to_default(self, chosen: int, reach: float, scale: float) -> int:
         """Return the step to take if this one was chosen, by scores with noise of this scale.
 
@@ -524,19 +533,19 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
 
         Notes
         -----
-        Differences from the paper; docs/reproduction.md has what they change.
+        Differences from the paper and the authors' program; docs/reproduction.md measures them.
 
-        - The budget is converted by the tighter bound of Canonne, Kamath & Steinke (2020);
-          ``accountant="bun_steinke"`` is the paper's Eq. (5).
-        - ``alpha=0.001`` and ``budget_growth=0.1`` are from the authors' program: the paper tunes
-          the penalty and does not print it. The intercept is not penalised.
-        - A step is chosen with Laplace noise. The exponential noise that the text recommends is
-          ``selection="permute_and_flip"``. The program adds it with the wrong sign, and leaks about
-          twenty times the epsilon it charges.
-        - A release is charged before it is made; the pseudo-code makes it, and discards the last
-          one if it was not covered.
-        - ``n_steps=20`` steps are on offer in addition to zero, as in the program. There are no
-          mini-batches.
+        - Conversion by Canonne, Kamath & Steinke (2020); ``accountant="bun_steinke"`` is Eq. (5).
+        - Neighbours: ``"zero_out"``; the paper's are ``"add_or_remove_one"``.
+        - ``alpha=0.001`` and ``budget_growth=0.1`` are from the program, which adds the penalty to
+          the normalised direction and not to the scores. The intercept is not penalised.
+        - A step is chosen with Laplace noise; the exponential noise of the text is
+          ``selection="permute_and_flip"``. The program gives it the wrong sign, at about twenty
+          times the epsilon, and takes the step before the chosen one.
+        - A release is charged before it is made, and once; the program charges gradients twice.
+        - A refinement is averaged with all releases before, then normalised. The pseudo-code omits
+          the latter; the program forgets the refinement before.
+        - 20 steps besides zero, as in the program, whose ``step_limit`` is 2. No mini-batches.
 
         Examples
         --------

@@ -316,6 +316,13 @@ def noisy_gradient_descent(
     actual size is private. Algorithm 1 of Yu et al. (2018) divides by the actual size, and releases
     more than it is charged for. Returns the average of the iterates, as coefficients of the
     columns.
+
+    Notes
+    -----
+    Symbols of Algorithm 1 of Hong et al. (2022): theta_t ``coef``, N ``n_summed``, C_t
+    ``plan.clip``, sigma_t ``plan.noise_multiplier``, eta_t ``plan.step``. Lines 1, 5 and 6 are step
+    1, and the plan did lines 2 to 4. Of Yu et al. also: m_t ``velocity``, and c is in
+    ``plan.momentum``. Lecture 12: gamma is ``rate``.
     """
     alpha, rate = plan.metadata.alpha, plan.metadata.sampling_rate
     trace.n_summed = n_summed = plan.metadata.n_samples * rate * plan.metadata.mean_weight
@@ -361,8 +368,22 @@ def adaptive_gradient_descent(
     DP-AGD of Lee & Kifer (2018), "Concentrated differentially private gradient descent with
     adaptive per-iteration privacy budget", Algorithm 2, with two corrections. The penalty enters
     the scores, and the direction before it is normalised. Gradients are averaged before they are
-    normalised, weighted by their precisions. In addition, momentum averages directions over
-    iterations, iterates may be averaged, and the grid is around public steps, if the plan has any.
+    normalised, weighted by their precisions.
+
+    ===============  ===================================  ==========
+    Symbol           Name                                 Lines
+    ===============  ===================================  ==========
+    rho_ng, rho_max  ``cost``, ``plan.selection_cost``    6, 10, 19
+    g, S             ``total``, ``fresh``                 4, 5, 18
+    g~ (of norm 1)   ``direction``                        7, 18
+    Phi, i           ``steps``, ``chosen``                9, 11
+    w                ``coef``                             13
+    gamma rho_ng     ``extra``                            17
+    alpha_max        ``max_step``                         footnote 1
+    ===============  ===================================  ==========
+
+    The defaults add what is the identity in ``as_published``: momentum, averages of the iterates,
+    and a grid around public steps (``max_step_length``, ``shrink_to_default``).
 
     The vault charges each release to the plan's filter before it reads the data, and releases only
     if the filter admits the cost. So all releases together have the guarantee of the filter's
@@ -421,11 +442,7 @@ def adaptive_gradient_descent(
         coef, velocity = coef - step * direction, next_velocity
         iterates.append(coef)
         # 7) The grid follows the public steps, or from time to time the steps taken.
-        if plan.step_schedule is not None:
-            max_step = plan.max_step
-        elif len(iterates) % plan.step_update_every == 0:
-            longest = max(trace.accepted_steps[-plan.step_update_every :])
-            max_step = min((1 + plan.step_growth) * longest, plan.step_limit)
+        max_step = plan.next_max_step(trace.accepted_steps, max_step)
         if on_step is not None:
             on_step(t, space.original(coef))
     if iterates:
