@@ -186,11 +186,8 @@ def linked(text: str, folder: Path) -> str:
 
 
 def read(_app, name, source) -> None:
-    """Put the picture of an example before its code; mend links of a page that leave the folder."""
-    if image := re.search(r"^\.\. image-sg::.*\n(?: .*\n|\n(?= ))*", source[0], re.M):
-        code = ".. GENERATED FROM PYTHON SOURCE LINES"
-        source[0] = source[0].replace(image[0], "", 1).replace(code, f"{image[0]}\n{code}", 1)
-    elif name not in {*PAGES.values()} - {"index"} and (HERE / f"{name}.md").exists():
+    """Mend the links of a page that leave the folder."""
+    if name not in {*PAGES.values()} - {"index"} and (HERE / f"{name}.md").exists():
         source[0] = linked(source[0], Path("docs"))
 
 

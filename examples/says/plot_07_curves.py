@@ -16,7 +16,7 @@ from dpglm import DPLogisticRegression, Schema
 from dpglm.schema import BooleanColumn, CategoricalColumn, NumericColumn, Target
 from dpglm.study import ShapeDisplay
 
-purposes = ["car", "home", "study", "other"]
+purposes = ["car", "home", "study"]
 schema = Schema(
     "loans",
     [
