@@ -15,6 +15,10 @@ Scaling by the observed range leaks; it is here because the values to compare wi
 
     DPGLM_DATA=folder python benchmarks/utility.py --peers peers.json [--quick] [--repeats 5]
         [--jobs 1] [--cells cells.jsonl] [--output utility.json] [--figure utility.png]
+
+The file of peers is ``{"valid": {dataset: {model: {epsilon: {"acc": [value, name], "auc": ...,
+"obj": ...}}}}}``. It may have ``"reference": {dataset: {model: {"NonPrivate": {"acc": value,
+...}}}}`` too. Without a file the table stands alone.
 """
 
 import argparse
