@@ -327,6 +327,19 @@ def test_a_record_adds_its_clipped_gradient_whatever_its_target_and_score(
                 assert counts.sum() == (abs(weight * bounded) > 2.0**-40)
 
 
+def test_a_tenth_of_the_rows_far_from_all_others_leave_the_descent_stable():
+    """Of an element whose large sizes are too rare to set its unit, so that whitening clips."""
+    rng, n = np.random.default_rng(0), 10_000
+    rows, far = rng.normal(size=(n, 12)), rng.choice([-1, 1], n) * 2 ** rng.uniform(4, 6, n)
+    rows[:, 0] = np.where(rng.random(n) < 0.1, far, 1.0)
+    y, found = rows[:, 0] / 64 + rows[:, 1] + 0.5 * rng.normal(size=n), []
+    for seed in range(4):
+        with seeded_noise(seed):
+            found.append(DPLinearRegression(target_bounds=(-5, 5)).fit(rows, y))
+    assert any(model.trace_.whitening.scales[0] == 1 for model in found)
+    assert min(model.score(rows, y) for model in found) > 0.75
+
+
 # --- Privacy ---
 
 

@@ -38,6 +38,7 @@ _CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5.
 _N_APPROACHES = 3  # gradients before the curvature, to where it is about that of the truth.
 _N_GRADIENTS = 8  # gradients after it: the estimate is a mean of steps from some of them.
 N_AVERAGED = 6  # the last of these: the first two still depend on the end of the descent.
+_FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms.
 
 # The columns in the model, and the directions that are above the noise level.
 _CARRIED_NOISE = 1 / 25  # of n, its largest eigenvalue: a curvature of 0.1 is 2.5 times it.
@@ -154,7 +155,7 @@ def squared_bound(n_columns: int, least: float) -> float:
     Their squared norm is ``n_columns`` on average. Rows with the rarest column, of mean square
     `least`, add ``1 / least``.
     """
-    return max(defaults.FULL_WEIGHT * n_columns, n_columns + 1 / least)
+    return max(_FULL_WEIGHT * n_columns, n_columns + 1 / least)
 
 
 def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relation: str) -> float:
@@ -342,12 +343,12 @@ def debias_numbers(
 
     Notes
     -----
-    Rows stay in the whitened space of the descent, with its weights ``a_i = min(1, (B /
-    ||x_i||)^2)``, which do not depend on the target: see `debias`. A histogram of residuals r times
-    weights w shows where they end, at K, and gradients are clipped to K B. Residuals that can be
-    told from noise are not clipped, so that skewed ones move nothing. The curvature H is the sum of
-    ``a_i w_i rho_i x_i x_i'``. Here rho is the expected second derivative: the mean for Poisson,
-    else 1. Newton steps with one H forget the start, and the estimate is the mean of the last m.
+    Rows stay in the whitened space of the descent. Its weights times ``min(1, (B / ||x_i||)^2)``,
+    a_i, do not depend on the target: see `debias`. A histogram of residuals r times weights w shows
+    where they end, at K, and gradients are clipped to K B. Residuals that can be told from noise
+    are not clipped, so that skewed ones move nothing. The curvature H is the sum of ``a_i w_i rho_i
+    x_i x_i'``. Here rho is the expected second derivative: the mean for Poisson, else 1. Newton
+    steps with one H forget the start, and the estimate is the mean of the last m.
 
     The dispersion phi is the sum of ``min(w r^2 / rho, K^2)`` over its degrees of freedom, with K^2
     over the mean weight. For L, the inverse of H plus penalty, the covariance is ``phi L H L + (s^2
@@ -357,7 +358,9 @@ def debias_numbers(
     metadata, d, exact = plan.metadata, space.n_columns, plan.budget.mu == math.inf
     n = metadata.n_samples * metadata.mean_weight
     dimension = trace.whitening.effective_dimension
-    bound = math.inf if exact else math.sqrt(defaults.FULL_WEIGHT * dimension)
+    bound = math.inf if exact else math.sqrt(_FULL_WEIGHT * dimension)
+    if not exact:
+        vault.weigh_rows(bound)
     row_norm = bound * math.sqrt(space.loss.counted_curvature)
     free = space.basis[:-1] if space.fit_intercept else space.basis
     penalty = n * metadata.alpha * free.T @ free

@@ -47,7 +47,6 @@ MIN_UNCLIPPED = 1e-6  # part of a second moment that is left after rows were cli
 MIN_MIDDLE_FRACTION = 0.01  # of mu^2, for the mean of y, and half of it at most
 MIDDLE_NOISE = 1 / 16  # of half the range, the noise of the mean of y that is aimed at
 DETECTED_TARGETS = 0.001  # of n: sizes of y that fewer records have are left out
-FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms
 INTERCEPT_FRACTION = 0.05  # of mu^2, for the last steps of the intercept
 N_INTERCEPT = 6  # of these steps, the mean of whose last half is taken
 INTERCEPT_STEP = 0.7  # after three steps 3 % of the error are left

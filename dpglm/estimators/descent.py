@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from dpglm.checks import check_number, is_number
-from dpglm.estimators import defaults
 from dpglm.estimators.classification import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debias_numbers, debiasing_of, expected_columns
 from dpglm.estimators.inference import InferenceResults, inference_of
@@ -106,18 +105,14 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         space = self._space(plan)
         columns = "clip", "noise_std", "step", "gradient_norm"
         trace = FitTrace(*columns)
-        numeric = plan.metadata.residual is not None
         if plan.first:
             plan, space, trace.whitening = whiten(vault, plan, space)
-            if numeric and plan.budget.mu < math.inf:
-                # The slope of a residual has no bound: rows that whitening clipped would dominate.
-                dimension = trace.whitening.effective_dimension
-                vault.weigh_rows(math.sqrt(defaults.FULL_WEIGHT * dimension))
         trace.coef = noisy_gradient_descent(vault, plan, space, trace, on_step)
         if plan.intercept:
             trace.coef = settle_intercept(vault, plan, space, trace.coef)
         if plan.last:
-            trace.debiased = (debias_numbers if numeric else debias)(vault, plan, space, trace)
+            of_numbers = plan.metadata.residual is not None
+            trace.debiased = (debias_numbers if of_numbers else debias)(vault, plan, space, trace)
         return trace
 
 

@@ -197,6 +197,9 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     # A regression has warned of a small budget before its first release.
     unsaid = n_mu if metadata.residual is None else math.inf
     _warn_if_little_is_detected(moment, noise, row_clipping_norm, unsaid, large)
+    if metadata.residual is not None and noise_multiplier > 0:
+        # The slope of a residual has no bound: rows count as much as the moment has seen of them.
+        vault.weigh_rows(row_clipping_norm / math.sqrt(kept))
     vault.change_basis(basis)
     if center is not None:
         middles[-1] = 0.0
