@@ -98,8 +98,8 @@ class PrivacyBudget:
     def sensitivity(self, clip: Any) -> Any:
         """Return the L2 sensitivity of a sum of rows of norm at most ``clip``, a number or array.
 
-        The sensitivity is ``clip``, or twice ``clip`` under replace-one: a record's old
-        contribution leaves the sum and another enters it.
+        The sensitivity is ``clip``, or twice ``clip`` under replace-one, which takes a
+        contribution and adds another. Theorem: clipped_moves (proofs/Vectors.v).
         """
         return NEIGHBORING_RELATIONS[self.neighboring_relation].sensitivity_factor * clip
 

@@ -75,16 +75,16 @@ def moment_sensitivity(row_norm: float, neighboring_relation: str, n_columns: in
 
     Notes
     -----
-    Let ``||x||, ||y|| <= R``. The Frobenius norm is the L2 norm of the upper triangle with its
-    off-diagonal elements times sqrt(2). A record that appears or vanishes moves the sum by ``||x
-    x'|| = ||x||^2 <= R^2``. When x replaces y, ``||x x' - y y'||^2 = ||x||^4 + ||y||^4 -
-    2 (x'y)^2 <= 2 R^4``, with equality for orthogonal x and y of norm R; in one dimension
-    ``|x^2 - y^2| <= R^2``. For the diagonal, ``sum_j x_j^4 <= (sum_j x_j^2)^2 <= R^4`` and
-    ``sum_j (x_j^2 - y_j^2)^2 <= sum_j x_j^4 + sum_j y_j^4 <= 2 R^4``, with equality for two axes.
+    Theorems: second_moment_moves, single_moment_moves (proofs/Moments.v). In short:
+
+    Let ``||x||, ||y|| <= R``. A record that appears or vanishes moves the sum by ``||x x'|| =
+    ||x||^2 <= R^2``. When x replaces y, ``||x x' - y y'||^2 = ||x||^4 + ||y||^4 - 2 (x'y)^2 <=
+    2 R^4``, with equality for orthogonal x and y of norm R; in one dimension ``|x^2 - y^2| <=
+    R^2``. The diagonal is a part of the matrix, with equality for two axes.
 
     A record of several rows, which share R^2, adds ``A = sum_i x_i x_i'`` with ``||A|| <= tr A =
     sum_i ||x_i||^2 <= R^2``. And ``||A - B||^2 <= ||A||^2 + ||B||^2 <= 2 R^4``, since ``tr(A B) >=
-    0`` for A and B without negative eigenvalues. The same holds for their diagonals.
+    0`` for A and B without negative eigenvalues.
     """
     both = neighboring_relation == "replace_one" and n_columns > 1
     return (math.sqrt(2) if both else 1.0) * row_norm**2
@@ -95,7 +95,7 @@ def magnitude_sensitivity(neighboring_relation: str, n_columns: int) -> float:
 
     A record has one element in each column (one of its rows counts), so that each column counts the
     record at most once. A record that appears or vanishes moves d numbers by one; when another
-    replaces it, 2 d numbers. The norm of a row is counted like an element of a single column.
+    replaces it, 2 d numbers. Theorem: parts_move (proofs/Histograms.v).
     """
     return math.sqrt((2 if neighboring_relation == "replace_one" else 1) * n_columns)
 
@@ -103,7 +103,7 @@ def magnitude_sensitivity(neighboring_relation: str, n_columns: int) -> float:
 def triangle(n_columns: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Return the indices of the upper triangle of a moment, and the weight of each element.
 
-    With off-diagonal elements times sqrt(2) the L2 norm is the Frobenius norm of the matrix.
+    The L2 norm is then that of the matrix. Theorem: triangle_norm (proofs/Moments.v).
     """
     rows, columns = np.triu_indices(n_columns)
     return (rows, columns), np.where(rows == columns, 1.0, math.sqrt(2))
@@ -135,8 +135,8 @@ class GaussianSum:
 
     Notes
     -----
-    Guarantee: the released value is exactly ``1 / noise_multiplier``-GDP under any relation in
-    which the computed sum moves by at most ``sensitivity + slack``. The sum is snapped to a grid of
+    Theorem: release_mu (proofs/Vault.v). The release is exactly ``1 / noise_multiplier``-GDP where
+    the computed sum moves by at most ``sensitivity + slack``. The sum is snapped to a grid of
     spacing g, a power of two near 2^-30 of the noise. For d numbers this adds at most ``g sqrt(d)``
     to the sensitivity. Then a Gaussian is added, rounded exactly: the result equals an ideal
     Gaussian mechanism on the snapped sum, rounded afterwards. Its standard deviation is
@@ -176,7 +176,7 @@ class GaussianSum:
     def noise_std(self, size: int) -> float:
         """Return the standard deviation drawn for a release of ``size`` numbers.
 
-        Raises a ValueError if noise of that size cannot be drawn exactly.
+        ValueError if that cannot be drawn. Theorem: noise_std_covers (proofs/Float64.v).
         """
         if self.noise_multiplier == 0:
             return 0.0
@@ -238,8 +238,8 @@ class PrivacyFilter:
     Notes
     -----
     Costs, and the decision to stop, may depend on anything released before. All releases together
-    then have the guarantee of the CAPACITY (Smith & Thakurta 2022 for Gaussian, Feldman & Zrnic
-    2021 for Renyi privacy). The sum of the costs that were spent is no bound.
+    then have the guarantee of the CAPACITY (Smith & Thakurta 2022; Feldman & Zrnic 2021), and not
+    of the costs that were spent. Theorem: filter_guarantee (proofs/Filter.v).
     """
 
     def __init__(self, capacity: float, unit: str = "gdp") -> None:
@@ -391,7 +391,7 @@ class Vault:
 
         With a sampling rate below 1 the sum is over a fresh batch. Each record is in the batch with
         that probability: independently or, under ``"replace_one"``, as one of a fixed number. A
-        clipped gradient has an L2 norm of at most `clip`; in a group, all rows together.
+        record's rows are clipped to a norm of `clip`. Theorem: gradient_sum_mu (proofs/Vault.v).
         """
         clip, noise_multiplier = _checked_bound(clip), float(noise_multiplier)
         sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)
@@ -434,9 +434,9 @@ class Vault:
     ) -> np.ndarray:
         """Release the sum over the records of ``x~ x~'``, each x~ clipped, with noise.
 
-        The diagonal, or the upper triangle with off-diagonal elements times sqrt(2). Coefficients
-        multiply each x~, before it is clipped, by the root of the second derivative of its loss.
-        The sum is then the curvature, in the current basis.
+        The diagonal, or the upper triangle with off-diagonal elements times sqrt(2). For the
+        curvature at `coef` the root of the second derivative of its loss multiplies each x~ before.
+        Theorems: second_moment_mu, second_moment_diagonal_mu (proofs/Vault.v).
         """
         row_norm, noise_multiplier = _checked_bound(row_norm), float(noise_multiplier)
         n_columns = self._sums.coef_shape[0]
@@ -460,7 +460,7 @@ class Vault:
         """Release a histogram of the elements of each column by sign and size, with noise.
 
         Shape (n_columns, 2 MAGNITUDE_POWERS.size), the intercept without counts. An element has one
-        sign and one size: a record adds one to at most one count of each column.
+        sign and one size: one count of each column. Theorem: histogram_mu (proofs/Vault.v).
         """
         n_columns = self._sums.coef_shape[0]
         ask = methodcaller("magnitude_histogram", MAGNITUDE_POWERS)
@@ -469,7 +469,7 @@ class Vault:
     def norm_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of the norms of rows without the intercept, with noise.
 
-        Shape (NORM_BIN_EDGES.size + 1,); the first count is that of norms up to the first edge.
+        Shape (NORM_BIN_EDGES.size + 1,), from 0 on. Theorem: histogram_mu (proofs/Vault.v).
         """
         ask = methodcaller("norm_histogram", NORM_BIN_EDGES)
         return self._histogram(ask, noise_multiplier, 1, NORM_BIN_EDGES.size + 1)
@@ -478,8 +478,8 @@ class Vault:
         """Release the sum of the weights of rows in each class, with noise: their number without.
 
         A row's weight is from 0 to 1, and the rows of a group add up to at most 1. So a record adds
-        numbers of 0 or more, whose L2 norm is at most their sum, at most 1. Two such vectors are at
-        most sqrt(2) apart, as their inner product is not negative.
+        numbers of 0 or more, whose L2 norm is at most their sum, at most 1.
+        Theorem: histogram_mu (proofs/Vault.v).
         """
         n_classes = max(2, math.prod(self._sums.coef_shape[1:]))
         return self._histogram(methodcaller("label_counts"), noise_multiplier, 1, n_classes)
@@ -487,7 +487,7 @@ class Vault:
     def target_histogram(self, noise_multiplier: float) -> np.ndarray:
         """Release a histogram of a numeric target by sign and size, times weights, with noise.
 
-        Shape (2, MAGNITUDE_POWERS.size). A record is in at most one bin, and zero in none.
+        Shape (2, MAGNITUDE_POWERS.size), zero in no bin. Theorem: histogram_mu (proofs/Vault.v).
         """
         ask, n_bins = methodcaller("target_histogram", MAGNITUDE_POWERS), 2 * MAGNITUDE_POWERS.size
         # Changes of rows are none of the target.
@@ -498,8 +498,8 @@ class Vault:
     def target_sum(self, bound: float, noise_multiplier: float) -> float:
         """Release the sum of a numeric target times weights, clipped to a size, with noise.
 
-        In units of the bound, records add multiples of ``2^-20`` from -1 to 1. Two are at most 2
-        apart, and sums of them are exact.
+        In units of the bound, records add multiples of ``2^-20`` from -1 to 1, whose sums are
+        exact. Theorem: target_sum_mu (proofs/Vault.v).
         """
         bound = _checked_bound(bound)
         ask = methodcaller("target_sum", bound)

@@ -282,8 +282,8 @@ class Objective:
         two terms are for the addition of blocks by `BlockObjective`. Both bounds count twice, once
         for each of two neighboring data sets. Sums by chunks keep the second bound small
         (Casacuberta et al., "Widespread underestimation of sensitivity in differentially private
-        libraries", CCS 2022). The parts of a clipping norm that k rows divide add up to ``1 + (k +
-        2) u`` at most.
+        libraries", CCS 2022). The parts of a clipping norm of k rows add up to ``1 + (k + 2) u``.
+        Theorem, for kappa and k of 1: gradient_slack (proofs/Slack.v).
         """
         n_samples *= self._group_size
         chain = _chain(n_samples, self._n_columns * self._n_outputs)
@@ -396,9 +396,9 @@ class Objective:
         """Bound what rounding adds to the sensitivity of `second_moment`.
 
         The bound is relative to the square of `row_norm`. Each element sums products in chunks, in
-        any order within a chunk, as BLAS does: the errors are those of `rounding_slack`. A clipped
-        row has a norm of at most ``(1 + (d + 12) u) row_norm``. The later scaling of columns costs
-        one more rounding of each element.
+        any order, as BLAS does: the errors are those of `rounding_slack`. A clipped row has a norm
+        of at most ``(1 + (d + 12) u) row_norm``. Later scales cost one more rounding of an element.
+        Theorem, without a basis: moment_slack (proofs/Slack.v).
 
         In a basis a row is a product with P, whose error is ``(d + 2) kappa u`` of the norm. The
         error depends on the position of the row. It changes for all rows if one before them is

@@ -221,9 +221,9 @@ class ScoreVault(Vault):
         "cells" are counts by label and prediction: a record moves one by 1, or two if replaced.
 
         "table" is ``L h`` for each of two classes, h the counts by bin (`prefix_root`). A record in
-        bin j moves it by column j of L, whose norm is at most that of the first. A replaced record
-        moves it by two columns. None has elements below zero: the norm of their difference is at
-        most sqrt(2) times as large.
+        bin j moves it by column j of L, whose norm is at most that of the first. A replaced one
+        moves it by two, which have no negative elements. Theorems: noisy_sum_moves, centred_terms,
+        pairs_move, noisy_table_moves (proofs/Scores.v).
         """
         bound, relation = self._sums.loss_bound, self._budget.neighboring_relation
         if name in ("cells", "table"):
