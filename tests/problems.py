@@ -141,14 +141,12 @@ def assert_losses_match(objective, rows, target, loss, coef, direction, steps, w
 
 
 def magnitudes(largest=100.0):
-    """Numbers of any size."""
     extreme = [0.0, 5e-324, -1e-310, 1e-200, 1e7, -1e100, 1e150, -1e154, 1e200, 1e308, -1.7e308]
     ordinary = st.floats(-largest, largest, allow_subnormal=False)
     return st.one_of(ordinary, st.sampled_from(extreme))
 
 
 def exact(values):
-    """Numbers as fractions."""
     return [Fraction(float(value)) for value in np.ravel(values)]
 
 

@@ -75,7 +75,6 @@ class Recorder(Objective):
 
 
 def with_costs(plan, capacity, gradient_cost, selection_cost, **changes):
-    """A plan whose filter admits that much."""
     return replace(
         plan,
         capacity=capacity,
@@ -99,7 +98,6 @@ def descend(plan, sums=None, seed=0, on_step=lambda t, coef: None):
 
 
 def cost_of_last_gradient(trace):
-    """With all that refined it."""
     last = max(i for i, name in enumerate(trace.release) if name == "gradient")
     spent = zip(trace.cost[last:], trace.release[last:], strict=True)
     return math.fsum(cost for cost, name in spent if name != "selection")

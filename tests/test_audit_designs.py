@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from strategies import under
 
 from dpglm import (
     DPAGDClassifier,
@@ -15,19 +16,15 @@ from dpglm.audit import audit_choices, audit_estimator
 from dpglm.audit.choices import choice_counts
 from dpglm.audit.designs import canary_scores, counted_scores, cross_moment_scores
 
-RELATIONS = [
-    {},
-    {"neighboring_relation": "replace_one"},
-    {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 700},
-]
+RELATIONS = [{}, under("replace_one"), under("add_or_remove_one", 700)]
 N_CANARIES = 2000
+FEW = {"n_splits": 10, "selection_fraction": 0.1}
 pytestmark = pytest.mark.slow
 # Of standard deviations: one false alarm in a million such tests.
 FAR = 5.0
 
 
 def check_prediction(canaries):
-    """Means and variances of both arms, against the prediction, from either side."""
     inside = canaries.scores[canaries.present]
     outside = canaries.scores[~canaries.present]
     variance = 1 + canaries.excess_variance
@@ -81,8 +78,8 @@ def test_gradients_do_what_their_design_predicts(model, relation):
     ids=str,
 )
 def test_baselines_do_what_their_designs_predict(model, relation):
-    relation = (
-        {**relation, "n_samples_estimate": 800} if "n_samples_estimate" in relation else relation
+    relation = relation | (
+        {"n_samples_estimate": 800} if relation.get("n_samples_estimate") else {}
     )
     model = clone(model).set_params(**relation)
     check_prediction(audit_estimator(model, n_canaries=N_CANARIES).parts[0].evidence)
@@ -103,14 +100,7 @@ def test_entries_off_the_diagonal_and_histograms_do_what_their_design_predicts(r
 @pytest.mark.parametrize(
     "model",
     [
-        DPAGDClassifier(
-            epsilon=3.0,
-            selection="laplace",
-            loss_clip=1.0,
-            loss="hinge",
-            n_splits=10,
-            selection_fraction=0.1,
-        ),
+        DPAGDClassifier(epsilon=3.0, selection="laplace", loss_clip=1.0, loss="hinge", **FEW),
         DPAGDClassifier.as_published(epsilon=1.0),
         DPAGDClassifier.as_published(epsilon=1.0, selection="permute_and_flip"),
         baselines.PrivGene(epsilon=1.0, loss="hinge", feature_bound=4.0, mutation=0.2),

@@ -44,7 +44,6 @@ def test_mu_of_perfect_knowledge_of_the_rates_matches_the_vectors(vectors):
 
 
 def test_false_alarms_are_as_rare_as_stated():
-    """Three tests of level 1 percent on an honest release, 1500 times."""
     rng, alarms = np.random.default_rng(0), np.zeros(3)
     for _ in range(1500):
         violations = audit_scores(simulated(rng, n=100), false_positive_rate=0.01).violations

@@ -28,8 +28,6 @@ def table(n_outputs=1):
 
 
 def objectives(X, y, loss, n_outputs, block_rows):
-    """The same objective in memory and in blocks."""
-
     def make(X, y, **options):
         return Objective(X, y, loss, n_outputs=n_outputs, **options)
 
@@ -172,7 +170,6 @@ def test_sums_that_overflow_stay_infinite():
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12), st.integers(1, 10**6))
 def test_a_chain_is_longer_for_more_rows(n, m, n_values):
-    """Which is why blocks need no bound of their own."""
     few, many = sorted((n, m))
     assert _chain(few, n_values) <= _chain(many, n_values) * (1 + 1e-12)
     rows = rows_per_chunk(n, n_values)

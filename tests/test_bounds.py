@@ -36,7 +36,6 @@ ENCODED = SCHEMA.transformer().fit_transform(TABLE)
 
 
 def encoded(form, table=TABLE):
-    """The rows as a form of output holds them."""
     encoder = SCHEMA.transformer(sparse_output=form == "sparse")
     if form == "pandas":
         encoder.set_output(transform="pandas")

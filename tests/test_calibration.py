@@ -51,7 +51,6 @@ def test_delta_must_be_twice_the_rounding_error_of_the_composition(delta, resolv
 
 
 def test_what_was_calibrated_is_not_calibrated_again(monkeypatch):
-    """Nor for another order of the shape, or another unit; but for another budget."""
     first = calibrated_multipliers(np.array([2.0, 1.0, 1.0]), 0.21, 1.0, 1e-6)
     assert first / first.min() == pytest.approx([2.0, 1.0, 1.0])
     monkeypatch.setattr(calibration, "composed_epsilon", lambda *_, **__: pytest.fail("again"))

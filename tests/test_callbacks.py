@@ -43,7 +43,6 @@ class Recorder:
     "model", [M(max_iter=3, averaging=None) for M in (DPLogisticRegression, DPAGDClassifier)]
 )
 def test_a_callback_sees_every_iteration_and_cannot_stop_the_fit(model, preconditioner):
-    """As coefficients of the original columns."""
     recorder, model = Recorder(), clone(model).set_params(preconditioner=preconditioner)
     with pytest.warns(PrivacyWarning, match="asked to stop the fit; the request is ignored"):
         model.set_callbacks(recorder).fit(X, Y)
@@ -96,7 +95,6 @@ def test_callbacks_that_saw_a_fit_are_not_pickled():
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_search_is_not_pickled_with_callbacks_that_saw_its_fits(inside):
-    """Clones were fitted, of an estimator that was not."""
     model = DPLogisticRegression(max_iter=2).set_callbacks(Recorder())
     estimator = Pipeline([("encode", "passthrough"), ("dp", model)]) if inside else model
     name = "dp__clip_schedule" if inside else "clip_schedule"

@@ -117,7 +117,6 @@ def test_several_datasets_have_a_table_and_a_figure_each(capsys, monkeypatch, tm
 
 
 def small_table(name):
-    """Return 120 rows with a number and a category, and their schema."""
     columns = [NumericColumn("age", 0, 100), CategoricalColumn("job", ["cook"])]
     schema = Schema(name, columns, Target("paid", ["no", "yes"]))
     frame = pd.DataFrame({"age": np.arange(120.0), "job": ["cook", "smith"] * 60})

@@ -15,8 +15,6 @@ from dpglm.study.cli import main
 
 @pytest.fixture
 def plan(capsys):
-    """Run the command and return what it prints."""
-
     def run(arguments):
         assert main(["plan", *arguments.split()]) == 0
         printed, errors = capsys.readouterr()
@@ -27,18 +25,15 @@ def plan(capsys):
 
 
 def section(printed, title):
-    """The lines below a title."""
     return printed.split(f"\n{title}")[1].split("\n\n")[0].splitlines()[1:]
 
 
 def value_of(printed, label):
-    """The text beside a label, continued lines included."""
     (text,) = re.findall(rf"^  {re.escape(label)}(.*(?:\n {{12,}}.*)*)", printed, re.M)[:1]
     return " ".join(text.split())
 
 
 def table_of(printed, title):
-    """The cells below a title, down to the note in parentheses."""
     table = "\n".join(section(printed, title)).split("\n  (")[0]
     return [re.split(r"\s{2,}", line.strip()) for line in table.splitlines()]
 
@@ -117,14 +112,14 @@ def test_alternatives_are_plans_of_their_own(plan):
 
 def test_a_sampled_plan_tells_of_batches(plan):
     pytest.importorskip("dp_accounting")
-    printed = plan("--epsilon 0.4 --delta 1e-4 --n 10000 --sampling-rate 0.02 --n-iter 500")
-    assert value_of(printed, "epochs") == "10"
+    printed = plan("--epsilon 0.4 --delta 1e-4 --n 10000 --sampling-rate 0.02 --n-iter 100")
+    assert value_of(printed, "epochs") == "2"
     assert value_of(printed, "records in a batch") == "200 expected, give or take 14"
     assert "mu" not in section(printed, "BUDGET")[3]
-    made = DPLogisticRegression(epsilon=0.4, delta=1e-4, sampling_rate=0.02, max_iter=500)
+    made = DPLogisticRegression(epsilon=0.4, delta=1e-4, sampling_rate=0.02, max_iter=100)
     z = made.plan(10_000, 100).noise_multiplier[0]
     expected = f"noise multiplier {z:.4g} each, for the descent"
-    assert value_of(printed, "500 gradients") == expected
+    assert value_of(printed, "100 gradients") == expected
     noise = 100 * math.sqrt(101) * z / 200
     assert value_of(printed, "noise on a mean gradient").startswith(f"{noise:.3g}% of the clip")
 

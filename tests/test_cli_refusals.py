@@ -19,7 +19,6 @@ SCHEMA = Schema(
 
 
 def refused(capsys, command, arguments):
-    """The one line in which the program refuses its arguments."""
     given = QUICK if command == "compare" else command
     with pytest.raises(SystemExit) as exit_:
         main([*given.split(), *arguments.split()])

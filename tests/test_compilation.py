@@ -106,7 +106,6 @@ def test_a_kernel_compiled_from_a_bug_is_not_used_once_the_source_is_corrected(t
     (kernels / "kernel.py").write_text(KERNEL)
 
     def clipped(source):
-        """What the kernel returns, and whether it had been kept."""
         (kernels / "clip.py").write_text(CLIP.format(source))
         for path in kernels.iterdir():
             os.utime(path, (1e9, 1e9))

@@ -72,7 +72,6 @@ def test_clip_and_step_grow_with_n_mu_up_to_a_limit(momentum):
 
 
 def end_of_run(n_iter, n_mu, gradient, momentum):
-    """Where the mean of the last half of the iterates is, given the gradient at each."""
     coef = velocity = average = np.zeros(1)
     for t, step in enumerate(auto_steps(n_mu, momentum).values(n_iter, facts_of(10.0))):
         direction, velocity = momentum.direction(gradient(coef), velocity, t + 1)

@@ -59,7 +59,6 @@ def _no_folder_unless_asked(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the files of all three data sets."""
     (tmp_path / "adult.data").write_text("\n".join(ADULT_DATA) + "\n\n")
     (tmp_path / "adult.test").write_text("\n".join(ADULT_TEST) + "\n\n")
     (tmp_path / "bank-full.csv").write_text(BANK_CSV)

@@ -135,7 +135,6 @@ def refused(message, ask, *data, **of):
 
 
 def one(value, others=(0, 1), dtype=object):
-    """Labels of which the sixth is something else."""
     return np.array([value if k == 5 else others[k % 2] for k in range(N)], dtype=dtype)
 
 
@@ -237,7 +236,7 @@ def test_dayone_dates_are_compared_in_one_unit(listed):
         assert model.score(rows, y) == model.score(*blocks) == 1
         exact = private_scores(model, rows, y, epsilon=math.inf, scores="accuracy")
         assert exact.accuracy.value == pytest.approx(1)
-        for release in RELEASES.values():
+        for release in [*RELEASES.values()][k % 2 :: 2]:
             release(model, rows, y)
 
 
@@ -247,7 +246,6 @@ DATED = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=N), "x": 1.0})
 
 
 def objects_of(value):
-    """Return rows that are objects, all of them this one."""
     return np.array([value] * 3 * N, dtype=object).reshape(N, 3)
 
 

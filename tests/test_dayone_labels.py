@@ -297,7 +297,6 @@ FRENCH = Schema(
 
 @functools.cache
 def french():
-    """Return a fit for intervals, its inference, and its rows."""
     rows = {"naïf": np.where(HIGH, "é", "u"), "âge": X[:, 0]}
     y = np.where(X[:, 0] + X[:, 1] > 1, "bébé", "bien")
     model = DPLogisticRegression(epsilon=50.0, inference_fraction=0.5, classes=["bien", "bébé"])

@@ -137,7 +137,7 @@ NULL = [1e308, 0.0, 0.0]
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("relation", RELATIONS)
 @given(first=rows_of_one, second=rows_of_one, labels=st.tuples(*[st.integers(0, 1)] * 2))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_dayone_no_release_moves_by_more_than_its_sensitivity_with_extreme_rows(
     relation, first, second, labels
 ):

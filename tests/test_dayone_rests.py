@@ -139,7 +139,6 @@ def test_settings_that_hide_everything_are_warned_of(Model, name):
 
 
 def said_by(model, rows, labels, **options):
-    """Return all warnings of a fit, in one text."""
     with seeded_noise(0), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         model.fit(rows, labels, **options)

@@ -24,12 +24,10 @@ X = X[:, :12]
 
 
 def short(Model, **parameters):
-    """Return an estimator of few iterations."""
     return Model(classes=[0, 1], max_iter=3, epsilon=8.0, delta=1e-3, **parameters)
 
 
 def words(plan):
-    """Return what a plan prints, on one line."""
     return " ".join(str(plan).split())
 
 
@@ -44,8 +42,10 @@ def settings_of(Model):
 
 @pytest.mark.parametrize("Model", OURS)
 @pytest.mark.parametrize(
-    ("preconditioner", "alpha"), [("auto", 0.0), ("diagonal", 1e-3), (None, 0.0), (None, 1e-3)]
-)
+    ("preconditioner", "alpha"),
+    [("auto", 0.0), (None, 1e-3), *(pytest.param(*given, marks=pytest.mark.slow) for given in (
+        ("diagonal", 1e-3), (None, 0.0)))],
+)  # fmt: skip
 def test_every_name_works_without_further_facts(Model, preconditioner, alpha):
     space = {"preconditioner": preconditioner, "alpha": alpha}
     for setting in settings_of(Model):
@@ -113,10 +113,17 @@ EXTREMES = {
     "many iterations": {"max_iter": 10**6},
     "budget": {"max_iter": "budget", "noise_multiplier": 1e4},
 }
+SLOW = {"small rate", "rate and shape"}
 
 
-@pytest.mark.parametrize("name", EXTREMES)
-@pytest.mark.parametrize("n_samples", [pytest.param(10_000, marks=pytest.mark.slow), 10**12])
+@pytest.mark.parametrize(
+    ("name", "n_samples"),
+    [
+        pytest.param(name, n, marks=[pytest.mark.slow] * (n < 10**12 or name in SLOW))
+        for name in EXTREMES
+        for n in (10_000, 10**12)
+    ],
+)
 def test_extreme_plans_are_fast_or_refused(name, n_samples):
     start = time.process_time()
     try:

@@ -82,7 +82,6 @@ def test_a_slim_copy_is_small_and_has_all_but_the_trace(models):
 
 
 def onnx_outputs(model, rows, **options):
-    """The labels and the chances, or scores, of a model that was converted."""
     skl2onnx = pytest.importorskip("skl2onnx")
     runtime = pytest.importorskip("onnxruntime")
     register_onnx()
@@ -173,7 +172,6 @@ def test_a_card_has_the_guarantee_the_scores_and_nothing_that_was_not_given():
 
 
 def test_what_users_print_fits_on_a_screen():
-    """24 lines of 80 characters; and what is printed says what it is."""
     # 31 columns of a matrix are few enough for numpy to print all of its entries.
     model, plan = DPLogisticRegression(max_iter=60).fit(X[:, :30], Y), DPAGDClassifier().plan(9, 30)
     for one in (model, model.trace_, model.trace_.whitening, model.privacy_, plan, plan.budget):

@@ -23,7 +23,6 @@ PACKAGE = str(Path(dpglm.__file__).parent)
 
 @pytest.fixture
 def released():
-    """List the events of all releases, once their noise has been added."""
     with on_tape(Noted()) as noted:
         yield noted.events
 
@@ -77,7 +76,7 @@ def failing_call(number):
 
 
 # One fault in so many calls of the package; for those that are slow, one in any call.
-STRIDES = [(name, 17) for name in FEW if name != "batches"] + [
+STRIDES = [(name, 31) for name in FEW if name != "batches"] + [
     pytest.param(name, {"batches": 17, "adaptive": 2}.get(name, 1), marks=pytest.mark.slow)
     for name in FEW
 ]

@@ -296,14 +296,11 @@ def test_a_seed_is_not_kept():
 
 ODD_DATA = {
     "denormal": np.clip(X, -1, 1) * 5e-324,
-    "tiny": np.clip(X, -1, 1) * 1e-150,
     "huge": np.clip(X, -1, 1) * 1e150,
     "1e308": np.sign(X) * 1e308,
-    "equal and huge": np.full_like(X, 1e308),
     "mixed": np.array([[1e308, -1e308], [0.0, 1.0], [5e-324, 0.0], [1e-160, 1e160]]),
     "zero": np.zeros((2, 1)),
     "two rows": np.array([[1.0], [2.0]]),
-    "constant": np.ones((5, 3)),
     "wide": np.eye(4, 50),
     "float32": X[:7].astype(np.float32),
 }

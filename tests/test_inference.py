@@ -308,10 +308,7 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
     ("changes", "words"),
     [
         ({"class_weight": {0: 1.0, 1: 2.0}}, "class_weight"),
-        (
-            {"max_contributions": 2},
-            r"max_contributions=None.*\. Use inference_fraction=0 for a fit",
-        ),
+        ({"max_contributions": 2}, r"max_contributions=None.*\. Use inference_fraction=0 for a f"),
         ({"sampling_rate": 0.1}, "sampling_rate=1"),
         ({"preconditioner": DiagonalPreconditioner()}, "full preconditioner"),
         ({"inference_fraction": 1.0}, "inference_fraction"),
@@ -378,10 +375,8 @@ def test_collinear_columns_are_refused_and_what_they_share_is_not():
     found = fitted(np.column_stack([X, X[:, 0]]), y, 50.0).inference()
     assert [bool(text) for text in found.suppression_reasons] == [False, True, False, False, True]
     both = found.t_test({"x1": 0.5, "x4": 0.5})
-    assert (
-        both.suppression_reasons == [""]
-        and abs(2 * both.value[0] - 1.0) < 5 * both.std_error[0] * 2
-    )
+    assert both.suppression_reasons == [""]
+    assert abs(2 * both.value[0] - 1.0) < 5 * both.std_error[0] * 2
 
 
 def test_parameters_are_those_of_the_table_and_what_is_rare_is_suppressed():
@@ -391,9 +386,8 @@ def test_parameters_are_those_of_the_table_and_what_is_rare_is_suppressed():
     found = fitted(X, y, 8.0).inference(schema=SCHEMA)
     assert found.names == ["const", "age", "home_rented", "home_boat", "member"]
     kept = [1, 2, 4]
-    assert "left out of the model" in found.suppression_reasons[3] and not any(
-        found.suppression_reasons[j] for j in kept
-    )
+    assert "left out of the model" in found.suppression_reasons[3]
+    assert not any(found.suppression_reasons[j] for j in kept)
     assert (np.abs(found.params[kept] - truth) < 4 * found.bse[kept]).all()
     # The same in other units: ten years, from the columns in [0, 1].
     ten = found.t_test({"age": 10.0})
@@ -404,10 +398,8 @@ def test_parameters_are_those_of_the_table_and_what_is_rare_is_suppressed():
 
     values, added = found.shape_function("age")
     assert_allclose(added.value, found.params[1] * (values - 20), rtol=1e-9, atol=1e-12)
-    assert (
-        found.shape_function("home")[1].suppression_reasons[2]
-        and not found.shape_function("home")[1].suppression_reasons[1]
-    )
+    reasons = found.shape_function("home")[1].suppression_reasons
+    assert reasons[2] and not reasons[1]
 
     # A risk difference, and its error by finite differences of the coefficients.
     rows = {name: list(column[:50]) for name, column in frame.items()}
@@ -557,11 +549,8 @@ def test_widths_are_expected_from_public_rows(monkeypatch):
     guess = {"n_samples": 7000, "accuracy": accuracy, "n_repeats": 2, "random_state": 0}
     errors = expected_errors(model, *public, **guess)
     assert errors.names == found.names
-    assert (
-        np.isnan(errors.width()).tolist()
-        == [False] * 4 + [True]
-        == [*map(bool, found.suppression_reasons)]
-    )
+    hidden = [*map(bool, found.suppression_reasons)]
+    assert np.isnan(errors.width()).tolist() == [False] * 4 + [True] == hidden
     assert_allclose(errors.width()[:4], np.diff(found.conf_int())[:4, 0], rtol=0.2)
     # Of many records, few stand in for all; sampling errors are those of all.
     monkeypatch.setattr("dpglm.calculator._MOST_FITTED", 3000)
@@ -615,11 +604,8 @@ def test_mean_risks_are_hidden_where_the_scores_of_their_rows_are():
     assert found.suppression_reasons[0] and not found.suppression_reasons[3]
     public = np.column_stack([X[:50], np.ones((50, 2))])
     difference, again = (found.risk_difference(r, "x3", 1.0, 0.0) for r in (public, rows[:50]))
-    assert (
-        difference.suppression_reasons
-        == found.risk(public).suppression_reasons
-        == [found.suppression_reasons[0]]
-    )
+    for refused in (difference, found.risk(public)):
+        assert refused.suppression_reasons == [found.suppression_reasons[0]]
     assert np.isnan([difference.value, difference.low, difference.std_error]).all()
     # Of rows as there are, the score is known all the same.
     assert again.suppression_reasons == [""] and again.std_error > 0.001
@@ -649,14 +635,13 @@ def test_a_risk_difference_refuses_a_category_that_is_not_listed():
         found.t_test({"home_owned": 1.0})
 
 
-@pytest.mark.parametrize(
-    "wrong", ["age", [], ["age"], [{"age": "x"}], {"age": math.nan}, None, [0.0, 1.0], np.eye(4)]
-)
-def test_what_is_no_contrast_is_refused_in_words(wrong):
+def test_what_is_no_contrast_is_refused_in_words():
     frame, y, _ = people(400)
     found = fitted(SCHEMA.transformer().fit_transform(frame), y, math.inf).inference(schema=SCHEMA)
-    with pytest.raises(ValueError, match=r"(?s)contrasts=.*'age': 10.*rows of 5 of them"):
-        found.t_test(wrong)
+    strange = ["age", [], ["age"], [{"age": "x"}], {"age": math.nan}, None, [0.0, 1.0], np.eye(4)]
+    for wrong in strange:
+        with pytest.raises(ValueError, match=r"(?s)contrasts=.*'age': 10.*rows of 5 of them"):
+            found.t_test(wrong)
     assert found.t_test([0.0, 10.0, 0.0, 0.0, 0.0]).names == ["10 age"]
 
 

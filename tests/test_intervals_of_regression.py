@@ -67,7 +67,6 @@ def test_without_privacy_it_is_statsmodels(Estimator, weighted):
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 @pytest.mark.parametrize("Estimator", ALL)
 def test_an_estimate_is_of_newton_steps_on_what_was_released(Estimator, alpha):
-    """And no residual that can be told from noise was clipped."""
     table = X, y, weights = drawn(Estimator, 4000)
     with record() as recorded:
         model = fitted(Estimator, table, 30.0, alpha=alpha)

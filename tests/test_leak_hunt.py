@@ -214,7 +214,7 @@ WORST = {"denormal", "label", "one class", "opposed 1e308", "separable", "target
 
 @pytest.mark.parametrize("name", EVERY)
 def test_only_releases_depend_on_the_data(name):
-    thorough = name in ("full", "adaptive", "objective")
+    thorough = name in ("full", "adaptive")
     left = hunt(name, "rows", only=None if thorough else WORST)
     assert "error" not in left and left["releases"]
     assert left["next entropy"] != np.random.RandomState(17).bytes(8)
@@ -224,7 +224,7 @@ def test_only_releases_depend_on_the_data(name):
 @pytest.mark.parametrize("storage", ["columns", "single", "sparse", "blocks"])
 @pytest.mark.parametrize("name", ["full", "adaptive", "linear"])
 def test_only_releases_depend_on_the_data_however_they_are_stored(name, storage):
-    hunt(name, storage, only=WORST)
+    hunt(name, storage, only={"denormal", "opposed 1e308", "target"})
 
 
 @pytest.mark.slow

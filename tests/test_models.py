@@ -25,7 +25,6 @@ SCHEMA = Schema("staff", COLUMNS, Target("left", ["no", "yes", "soon"]))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A table, its schema, and a model of each estimator."""
     folder, rng = tmp_path_factory.mktemp("staff"), np.random.default_rng(0)
     columns = {"age": rng.integers(20, 60, 300), "job": rng.choice(["cook", "SECRET"], 300)}
     table = pd.DataFrame({**columns, "left": rng.choice(["no", "yes", "soon"], 300)})
@@ -38,7 +37,6 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *arguments):
-    """Run a command whose files are in the folder."""
     words = " ".join(arguments).split()
     return main([str(folder / word) if "." in word and "-" not in word else word for word in words])
 

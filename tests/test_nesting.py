@@ -402,7 +402,6 @@ def new_process(monkeypatch):
 
 
 def told(run):
-    """Return how often a run warns of exact scores and of the fits of copies."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run()

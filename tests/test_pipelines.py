@@ -304,7 +304,6 @@ y = np.arange(60) % 2
 
 
 def cost(ledger):
-    """The mu of what has noise."""
     kept = [(event, count) for event, count in ledger.events if event.mu < math.inf]
     return PrivacyLedger(tuple(kept), ledger.neighboring_relation, DELTA).mu()
 

@@ -91,7 +91,6 @@ def test_what_cannot_be_drawn_is_refused_in_words(monkeypatch):
 
 
 def utility():
-    """Return a grid of four settings, of which one failed and the first is the best."""
     scores = {(10, 0.5): (0.81, 0.83), (10, 2.0): (0.71, 0.74), (40, 0.5): (0.61, 0.63)}
     scores[40, 2.0] = None
     cells = [

@@ -76,9 +76,9 @@ def test_a_wide_sparse_fit_takes_memory_in_proportion_to_the_columns():
 @pytest.mark.parametrize("Estimator", [DPLogisticRegression, DPLinearSVM])
 @pytest.mark.parametrize("irrelevant", [0, 200])
 def test_with_more_columns_than_budget_the_defaults_do_no_harm(Estimator, irrelevant):
-    # The mean of 5 draws is more than 8 of its standard deviations above that.
+    # The mean of 3 draws is more than 6 of its standard deviations above that.
     gaps = []
-    for seed in range(5):
+    for seed in range(3):
         X, y = make_census(2500, random_state=seed)
         X = np.hstack([X, np.random.default_rng(seed).random((2500, irrelevant))])
         model = Estimator(classes=[0, 1]).fit(X[:500], y[:500])
@@ -381,16 +381,3 @@ def test_rows_as_long_as_the_budget_carries_are_not_said_to_hide_columns(size, l
             model.fit(X, (X[:, 0] > 0).astype(int))
     assert model.plan(120, 1).first[0].name == "norm histogram"
     assert any("row norms far larger" in str(w.message) for w in caught) == long
-
-
-def test_columns_that_were_scaled_are_those_of_the_table_again_in_the_model():
-    model = DPLogisticRegression(
-        epsilon=math.inf, alpha=0.2, clip_schedule=math.inf, max_iter=400, step_schedule=0.5
-    ).fit(DOLLARS, PAID)  # fmt: skip
-    scales = model.trace_.whitening.scales
-    assert scales.tolist() == [2.0**-7, 2.0**-18, 2.0**-4, 1.0]
-    rows = np.column_stack([DOLLARS, np.ones(len(DOLLARS))]) @ model.trace_.whitening.basis
-    assert_allclose(rows.T @ rows / len(rows), np.eye(4), atol=0.35)
-    C = 1 / (0.2 * len(DOLLARS))
-    exact = LogisticRegression(C=C, solver="newton-cholesky", tol=1e-10).fit(DOLLARS, PAID)
-    assert_allclose(model.coef_[0] / exact.coef_[0], 1.0, rtol=0.02)

@@ -17,6 +17,7 @@ from planted_bugs import BUGS
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
+from strategies import RELATIONS, under
 
 from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner
 from dpglm.audit import audit_choices, audit_estimator, audit_scores
@@ -51,8 +52,8 @@ def test_every_way_to_hand_over_the_rows_passes(container):
     "changes",
     [
         {"container": "dense"},
-        {"neighboring_relation": "replace_one"},
-        {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 400},
+        under("replace_one"),
+        under("add_or_remove_one", 400),
         {"momentum": None, "averaging": "uniform", "clip_schedule": DecayingClip(1.0)},
         {"preconditioner": FullPreconditioner(budget_fraction=0.5)},
         {"Estimator": DPLinearSVM},
@@ -72,21 +73,12 @@ def test_only_a_preconditioned_fit_has_a_second_moment_to_audit():
             planted_bugs.gradients(stage=stage)
 
 
-@pytest.mark.parametrize(
-    "relation",
-    [{}, *(
-        pytest.param(relation, marks=pytest.mark.slow)
-        for relation in (
-            {"neighboring_relation": "replace_one"},
-            {"neighboring_relation": "add_or_remove_one", "n_samples_estimate": 5000},
-        )
-    )],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_averaged_gradients_and_choices_of_adaptive_descent_pass(relation):
-    averaged = planted_bugs.refined(**relation)
+    averaged = planted_bugs.refined(**under(relation, 5000))
     # With half of the fits the power is below what is asked for in one run of a hundred.
-    chosen = planted_bugs.choices(n_fits=2 * planted_bugs.N_FITS, **relation)
+    chosen = planted_bugs.choices(n_fits=2 * planted_bugs.N_FITS, **under(relation, 5000))
     for result in (averaged, chosen):
         assert result.passed, result.violations
     assert averaged.shift > 0.7, "the canaries must show"
@@ -135,8 +127,6 @@ def test_published_programs_are_reported_as_violating_their_claims(name):
 
 def test_a_stranger_with_fit_and_coef_is_audited_from_outside():
     class Careless(BaseEstimator):
-        """Claims an epsilon, and adds no noise."""
-
         def __init__(self, epsilon=0.5):
             self.epsilon = epsilon
 

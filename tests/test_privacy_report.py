@@ -59,7 +59,6 @@ def fitted(**parameters):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """A fit and another in one odometer with a limit."""
     odometer = PrivacyOdometer(tmp_path_factory.mktemp("study") / "s.jsonl", 2.0, 1e-3, label=NASTY)
     with odometer:
         return fitted(), fitted(epsilon=0.5), odometer
@@ -105,7 +104,6 @@ def oracle(mu, delta):
 
 
 def numbers(document, path=()):
-    """Yield each number of a document with where it stands."""
     if isinstance(document, dict | list):
         items = document.items() if isinstance(document, dict) else enumerate(document)
         for key, value in items:
@@ -250,13 +248,6 @@ def test_every_test_that_the_page_on_the_hazards_names_is_there():
     assert len(named) > 30 and len(named) == page.count("::")
     for file, test in named:
         assert f"\ndef {test}(" in (root / "tests" / f"{file}.py").read_text(encoding="utf-8"), test
-
-
-def test_a_pipeline_that_reads_other_peoples_rows_has_no_guarantee_to_report():
-    pipeline = make_pipeline(StandardScaler(), DPLogisticRegression(max_iter=2, classes=[0, 1]))
-    with pytest.warns(PrivacyWarning, match="StandardScaler is fitted on all rows"):
-        report = PrivacyReport(pipeline.fit(X, Y))
-    assert report.ledger.epsilon() == math.inf and "No privacy guarantee" in report.to_markdown()
 
 
 def test_a_release_is_found_among_the_recorded_ones_in_whatever_form(study, tmp_path):

@@ -48,101 +48,57 @@ TARGET = Target("paid", ["no", "yes"])
 
 # A week from the first to the last day.
 FIRST, LAST = D(2020, 1, 1), D(2020, 1, 9)
+
+
+def hashed(*texts):
+    return HashingVectorizer(n_features=8).transform(texts).toarray()
+
+
 KINDS = [
     (NumericColumn("x", 0, 4), [1.0, 4.0, -7.5], [[0.25], [1], [0]]),
     (NumericColumn("x", 0, 4, integer=True), [1, 4, 700], [[0.25], [1], [1]]),
-    (
-        NumericColumn("x", 0, np.sinh(4), scale="asinh"),
-        [np.sinh(1), 0.0, 1000000000.0],
-        [[0.25], [0], [1]],
-    ),
-    (
-        NumericColumn("x", 0, 4, missing="indicator", out_of_bounds="missing"),
-        [1.0, None, -999.0],
-        [[0.25, 0], [0.5, 1], [0.5, 1]],
-    ),
+    (NumericColumn("x", 0, np.sinh(4), scale="asinh"), [np.sinh(1), 0.0, 1e9], [[0.25], [0], [1]]),
+    (NumericColumn("x", 0, 4, missing="indicator", out_of_bounds="missing"),
+     [1.0, None, -999.0], [[0.25, 0], [0.5, 1], [0.5, 1]]),
     (NumericColumn("x", 0, 4, missing=3), [1, None, 4], [[0.25], [0.75], [1]]),
-    (
-        NumericColumn("x", 0, 4, n_segments=4, height=4),
-        [1.0, 4.0, 2.5, -9.0],
-        [[-1, 1, 1, 0], [2, 0, 0, 0], [0.5, 1.5, 0, 0.5], [-2, 0, 0, 0]],
-    ),
-    (
-        NumericColumn(
-            "x", 0, 40, scale="asinh", linear_width=0.5, n_segments=2, missing="indicator"
-        ),
-        [0.5 * np.sinh(np.arcsinh(80) / 2), None],
-        [[0, 2, 0], [0, 0, 1]],
-    ),
+    (NumericColumn("x", 0, 4, n_segments=4, height=4),
+     [1.0, 4.0, 2.5, -9.0], [[-1, 1, 1, 0], [2, 0, 0, 0], [0.5, 1.5, 0, 0.5], [-2, 0, 0, 0]]),
+    (NumericColumn("x", 0, 40, scale="asinh", linear_width=0.5, n_segments=2, missing="indicator"),
+     [0.5 * np.sinh(np.arcsinh(80) / 2), None], [[0, 2, 0], [0, 0, 1]]),
     # A special value may lie outside of the bounds, and a number beyond one is that bound.
-    (
-        NumericColumn("x", -100, 300, special_values=[-999, 0.5, 300], missing="indicator"),
-        [60.0, 1000000000.0, -999, 0.5, None, -998, 300],
-        [
-            [0.4, 0, 0, 0, 0],
-            [0.5, 0, 0, 1, 0],
-            [0.5, 1, 0, 0, 0],
-            [0.5, 0, 1, 0, 0],
-            [0.5, 0, 0, 0, 1],
-            [0, 0, 0, 0, 0],
-            [0.5, 0, 0, 1, 0],
-        ],
-    ),
-    (
-        NumericColumn(
-            "x", 0, 4, n_segments=2, special_values=[0, 9], out_of_bounds="missing", missing=9.0
-        ),
-        [0, 1, 4, 5, 9, None],
-        [[0, 0, 1, 0], [-1, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]],
-    ),
-    (
-        DateColumn("x", FIRST, LAST, n_segments=2, special_values=["1900-01-01", FIRST]),
-        [D(2020, 1, 7), D(1900, 1, 1), FIRST, D(1999, 1, 1), D(1900, 1, 2)],
-        [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]],
-    ),
+    (NumericColumn("x", -100, 300, special_values=[-999, 0.5, 300], missing="indicator"),
+     [60.0, 1e9, -999, 0.5, None, -998, 300],
+     [[0.4, 0, 0, 0, 0], [0.5, 0, 0, 1, 0], [0.5, 1, 0, 0, 0], [0.5, 0, 1, 0, 0],
+      [0.5, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0.5, 0, 0, 1, 0]]),
+    (NumericColumn(
+        "x", 0, 4, n_segments=2, special_values=[0, 9], out_of_bounds="missing", missing=9.0),
+     [0, 1, 4, 5, 9, None],
+     [[0, 0, 1, 0], [-1, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]]),
+    (DateColumn("x", FIRST, LAST, n_segments=2, special_values=["1900-01-01", FIRST]),
+     [D(2020, 1, 7), D(1900, 1, 1), FIRST, D(1999, 1, 1), D(1900, 1, 2)],
+     [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]]),
     (BooleanColumn("x"), [True, False, True], [[1], [0], [1]]),
     (BooleanColumn("x", missing="indicator"), [True, None], [[1, 0], [0.5, 1]]),
     (BooleanColumn("x", missing=True), [False, None], [[0], [1]]),
     (DateColumn("x", FIRST, LAST), [D(2020, 1, 3), D(1999, 1, 1)], [[0.25], [0]]),
-    (
-        DateColumn("x", FIRST, LAST, missing=D(2020, 1, 5), out_of_bounds="missing"),
-        [None, D(2038, 1, 1)],
-        [[0.5], [0.5]],
-    ),
+    (DateColumn("x", FIRST, LAST, missing=D(2020, 1, 5), out_of_bounds="missing"),
+     [None, D(2038, 1, 1)], [[0.5], [0.5]]),
     (OrdinalColumn("x", ["low", "mid", "high"]), ["mid", "high"], [[0.5], [1]]),
-    (
-        OrdinalColumn("x", [3, 1, 2], missing="indicator"),
-        [1, 7, None],
-        [[0.5, 0], [0.5, 1], [0.5, 1]],
-    ),
+    (OrdinalColumn("x", [3, 1, 2], missing="indicator"),
+     [1, 7, None], [[0.5, 0], [0.5, 1], [0.5, 1]]),
     (CategoricalColumn("x", ["a", "b"]), ["b", "c", None, "a"], [[0, 1], [0, 0], [0, 0], [1, 0]]),
-    (
-        CategoricalColumn("x", ["a", "b"], handle_unknown="indicator", missing="indicator"),
-        ["b", "c", None],
-        [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]],
-    ),
+    (CategoricalColumn("x", ["a", "b"], handle_unknown="indicator", missing="indicator"),
+     ["b", "c", None], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]),
     (CategoricalColumn("x", ["a", "b"], missing="b"), ["a", None], [[1, 0], [0, 1]]),
     (CategoricalColumn("x", [1, 2]), [2, 3, None], [[0, 1], [0, 0], [0, 0]]),
     (CategoricalColumn("x", [False, True]), [True, None, False], [[0, 1], [0, 0], [1, 0]]),
     (CategoricalColumn("x", ["1", "2"]), [2, 1, 1], [[0, 1], [1, 0], [1, 0]]),
     (CategoricalColumn("x", ["1", "2"]), [Decimal("2.0"), None], [[0, 1], [0, 0]]),
-    (
-        TextColumn("x", 8, missing="indicator"),
-        ["big red", None, "big"],
-        np.column_stack(
-            [HashingVectorizer(n_features=8).transform(["big red", "", "big"]).toarray(), [0, 1, 0]]
-        ),
-    ),
-]
-
-KINDS += [
-    (
-        TextColumn("x", 8, missing=missing),
-        ["big red", "big"],
-        HashingVectorizer(n_features=8).transform(["big red", "big"]).toarray(),
-    )
-    for missing in (None, "none")
-]
+    (TextColumn("x", 8, missing="indicator"), ["big red", None, "big"],
+     np.column_stack([hashed("big red", "", "big"), [0, 1, 0]])),
+    *((TextColumn("x", 8, missing=missing), ["big red", "big"], hashed("big red", "big"))
+      for missing in (None, "none")),
+]  # fmt: skip
 
 
 def as_pandas_nullable(raw):
@@ -349,7 +305,7 @@ FORMS = [STRAIGHT, NINE, with_special(STRAIGHT), with_special(NINE.additive(32))
 
 
 @pytest.mark.parametrize("schema", FORMS, ids=["lines", "curves", "special", "both"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(ROWS)
 def test_no_row_is_longer_than_the_bound_or_depends_on_another(schema, rows):
     encoder = schema.transformer()
@@ -559,8 +515,8 @@ def test_spaces_around_texts_do_not_count_in_any_table(tmp_path):
 
 
 @in_every_reader
-@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
-def test_accents_may_be_spelled_in_either_way_in_any_table(forms, reader, tmp_path):
+def test_accents_may_be_spelled_in_either_way_in_any_table(reader, tmp_path):
+    forms = ("NFC", "NFD") if READERS.index(reader) % 2 else ("NFD", "NFC")
     ours, theirs = (partial(unicodedata.normalize, form) for form in forms)
     texts = [*map(theirs, ["été chaud", "élan vital"])]
     for kind, width in ((CategoricalColumn, 2), (OrdinalColumn, 1), (TextColumn, 8)):

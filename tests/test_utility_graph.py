@@ -238,7 +238,6 @@ def test_every_setting_is_tried_at_every_budget(fits):
 
 
 def priced(*cells):
-    """Results of settings with these (epsilon, accuracy, passes)."""
     found = [
         UtilityCell({"epsilon": e, "max_iter": i}, dict.fromkeys(("accuracy", "auc", "loss"), (a,)),
                     None, p)

@@ -287,8 +287,6 @@ def test_what_gaussian_releases_cost_needs_no_ledger(event, relation, message, m
     ],
 )
 def test_a_choice_whose_sensitivity_would_be_wrong_is_refused(direction, steps, message):
-    """A direction that is too long, or a step beyond the last."""
-
     def solver(vault, plan):
         penalty = np.zeros(len(steps))
         vault.choose_step(
@@ -402,7 +400,6 @@ def test_the_methods_of_a_vault_are_few_and_all_of_them_answer_with_noise():
 
 
 def cheaper(plan):
-    """The same plan, with releases that cost more than the budget."""
     events = tuple(
         (replace(event, noise_multiplier=event.noise_multiplier * 0.999), n)
         if hasattr(event, "noise_multiplier")
@@ -548,7 +545,8 @@ def test_no_release_moves_by_more_than_the_sensitivity_its_noise_is_for(name, re
         # It clips features one by one: only a row of zeros, without intercept, adds nothing.
         model.set_params(fit_intercept=False)
     null = 0.0 if name == "genetic" else 1e308
-    pairs = list(neighbours(relation, 2, null, name))[:: 1 if relation == "zero_out" else 2]
+    # Every other record here, of which that is null is the other half.
+    pairs = list(neighbours(relation, 2, null, name))[relation == "zero_out" :: 2]
     ratios = [ratio_between(model, *pair) for pair in pairs]
     assert max(ratios) <= 1.0
     # Counts of labels do not depend on a row, and what tilts the loss protects its minimiser.
@@ -860,7 +858,6 @@ def hard_problems(draw, group_sizes):
 
 
 def questions(objective, coef, clip, rng):
-    """Yield what a vault may ask these rows for."""
     yield methodcaller("gradient_sum", coef, clip)
     yield methodcaller("label_counts")
     if objective._basis is None and objective._rows.scales is None:
@@ -898,7 +895,7 @@ def hold_kernels(problem):
 HARD = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@HARD
+@settings(HARD, max_examples=60)
 @given(hard_problems([0]))
 def test_right_kernels_pass_on_all_data(problem):
     hold_kernels(problem)
@@ -913,7 +910,7 @@ def test_right_kernels_pass_on_a_row_whose_norm_has_no_inverse(loss):
 
 @pytest.mark.slow
 @HARD
-@given(hard_problems([2, 12]))
+@given(hard_problems([0, 2, 12]))
 def test_and_with_weights_and_groups(problem):
     hold_kernels(problem)
 

@@ -658,7 +658,9 @@ class TextColumn(Column):
     def _hashed(self, texts: list[str]) -> sparse.csr_matrix:
         from sklearn.feature_extraction.text import HashingVectorizer  # slow to import
 
-        return HashingVectorizer(n_features=self.n_features).transform(map(composed, texts))
+        block = HashingVectorizer(n_features=self.n_features).transform(map(composed, texts))
+        block.eliminate_zeros()  # of words that cancel
+        return block
 
     @property
     def encoded_names(self) -> list[str]:
