@@ -281,12 +281,11 @@ def expected_accuracy(
         plan = _plan_of_two_classes(estimator, n_samples, n_features)
         return ExpectedAccuracy(_accuracy_in_theory(plan, accuracy, majority), accuracy, 0.0)
     X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
-    chances, own, draws = _simulation(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
-    exact = LogisticRegression(C=np.inf, max_iter=1000)
-    found = []
-    for rows, labels, seed in draws:
-        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
-            predicted = [model.fit(X[rows], labels).predict(X) for model in (own, exact)]
+    exact, found = LogisticRegression(C=np.inf, max_iter=1000), []
+    fits = _simulated(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
+    for own, rows, labels, chances in fits:
+        with warnings.catch_warnings(action="ignore"):
+            predicted = own.predict(X), exact.fit(X[rows], labels).predict(X)
         places = [np.searchsorted(own.classes, some) for some in predicted]
         found.append([chances[np.arange(len(y)), place].mean() for place in places])
     error = np.std(np.diff(found), ddof=1) / math.sqrt(n_repeats) if n_repeats > 1 else math.nan
@@ -354,13 +353,17 @@ def expected_errors(
         )
     if X is None:
         plan = _plan_of_two_classes(estimator, n_samples, n_features)
-        return _errors_in_theory(plan, _chances(accuracy, majority), spread, rarest)
+        chance, n = _chances(accuracy, majority), plan.metadata.n_samples
+        information = n * float(np.mean(chance * (1 - chance)))
+        noise = plan.last[-1].noise_multiplier * plan.budget.sensitivity(1.0) / information
+        noise *= math.sqrt(squared_bound(plan.metadata.n_features, rarest) / N_AVERAGED)
+        return ExpectedStandardErrors(1 / math.sqrt(information) / spread, noise / spread, n)
     X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
-    _, own, draws = _simulation(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
     found, references = defaultdict(list), None
-    for rows, labels, seed in draws:
-        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
-            inference = own.fit(X[rows], labels).inference(schema=schema, references=references)
+    fits = _simulated(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
+    for own, rows, _, _ in fits:
+        with warnings.catch_warnings(action="ignore"):
+            inference = own.inference(schema=schema, references=references)
         table, references = inference.estimates, inference.reference_categories
         sampling = table.sampling_error * math.sqrt(len(rows) / n_samples)
         for name, *pair in zip(table.names, sampling, table.privacy_error, strict=True):
@@ -428,16 +431,6 @@ def _accuracy_in_theory(plan: PrivacyPlan, accuracy: float, majority: float) -> 
     return max(majority, float(np.mean(right)))
 
 
-def _errors_in_theory(
-    plan: PrivacyPlan, chance: np.ndarray, spread: float, rarest: float
-) -> ExpectedStandardErrors:
-    n, gradient = plan.metadata.n_samples, plan.last[-1]
-    information = n * float(np.mean(chance * (1 - chance)))
-    noise = gradient.noise_multiplier * plan.budget.sensitivity(1.0) / math.sqrt(N_AVERAGED)
-    noise *= math.sqrt(squared_bound(plan.metadata.n_features, rarest)) / information
-    return ExpectedStandardErrors(1 / math.sqrt(information) / spread, noise / spread, n)
-
-
 def _chances(accuracy: float, majority: float) -> np.ndarray:
     """Return chances of the more frequent label, with normal log-odds, for these numbers."""
     if not 0.5 <= majority < accuracy < 1:
@@ -459,7 +452,7 @@ def _chances(accuracy: float, majority: float) -> np.ndarray:
     return chances(brentq(gain, _TOLERANCE, _LARGEST_ODDS / 4))
 
 
-def _simulation(
+def _simulated(
     estimator: BaseEstimator,
     X: np.ndarray,
     y: np.ndarray,
@@ -467,20 +460,13 @@ def _simulation(
     accuracy: float,
     n_repeats: int,
     random_state: Any,
-) -> tuple[np.ndarray, BaseEstimator, Iterator[tuple[np.ndarray, np.ndarray, int | None]]]:
-    """Return the chances of the classes in each row, what to fit, and rows, labels and seeds."""
+) -> Iterator[tuple[BaseEstimator, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield a private fit with its rows and labels, and the chances of the classes in each row."""
     n_samples = check_whole("n_samples", n_samples)
     n_repeats = check_whole("n_repeats", n_repeats)
     rng = check_random_state(random_state)
     classes, chances = _truth(X, y, accuracy)
     n_fitted = min(n_samples, _MOST_FITTED)
-
-    def draws() -> Iterator[tuple[np.ndarray, np.ndarray, int | None]]:
-        for _ in range(n_repeats):
-            rows = np.resize(rng.permutation(len(y)), n_fitted)
-            labels = classes[draw_rows(chances[rows], rng)]
-            yield rows, labels, None if random_state is None else rng.randint(2**31 - 1)
-
     own = clone(estimator).set_params(classes=classes)
     if own.n_samples_estimate is not None:
         n_samples = own.n_samples_estimate
@@ -489,7 +475,13 @@ def _simulation(
         # Fewer records get the n mu of all of them.
         mu = gdp_mu(own.epsilon, own.delta) * n_samples / n_fitted
         own.set_params(epsilon=gdp_epsilon(mu, own.delta))
-    return chances, own, draws()
+    for _ in range(n_repeats):
+        rows = np.resize(rng.permutation(len(y)), n_fitted)
+        labels = classes[draw_rows(chances[rows], rng)]
+        seed = None if random_state is None else rng.randint(2**31 - 1)
+        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
+            own.fit(X[rows], labels)
+        yield own, rows, labels, chances
 
 
 def _truth(X: np.ndarray, y: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:

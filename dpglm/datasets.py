@@ -1,9 +1,9 @@
 """Data sets: fetched, or made up from a schema."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -67,11 +67,19 @@ def make_census(
     n_samples = check_whole("n_samples", n_samples)
     schema = load_schema("census")
     rng = check_random_state(random_state)
-    frequencies, w = _population(schema.categorical)
-
+    # RandomState, unlike Generator, promises the same stream in every release of numpy.
+    constants = np.random.RandomState(1994)
     stratum = rng.choice(len(_STRATUM_SHARES), size=n_samples, p=_STRATUM_SHARES)
-    columns = zip(schema.categorical, frequencies, strict=True)
-    codes = {column.name: draw_rows(shares[stratum], rng) for column, shares in columns}
+    codes, blocks = {}, [_NUMERIC_COEF]
+    for column in schema.categorical:
+        n_categories = len(column.categories)
+        strata = constants.standard_normal((len(_STRATUM_SHARES), n_categories))
+        weight = np.exp(0.9 * strata) / np.arange(1, n_categories + 1) ** 2.4
+        shares = weight / weight.sum(axis=1, keepdims=True)
+        codes[column.name] = draw_rows(shares[stratum], rng)
+        block = 0.9 * constants.standard_normal(n_categories)
+        blocks.append(block - block.mean())
+    w = np.concatenate(blocks)
     gain = np.exp(8.8 + rng.standard_normal(n_samples)) * (rng.random_sample(n_samples) < 0.08)
     loss = rng.normal(1900.0, 350.0, n_samples) * (rng.random_sample(n_samples) < 0.05)
     drawn = {
@@ -99,21 +107,6 @@ def make_census(
 def draw_rows(shares: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     """Return a number for each row, drawn by the shares in it."""
     return (rng.random_sample((len(shares), 1)) > np.cumsum(shares, axis=1)[:, :-1]).sum(axis=1)
-
-
-def _population(columns: Sequence[CategoricalColumn]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return each column's frequencies, one row per stratum, and the coefficients."""
-    # RandomState, unlike Generator, promises the same stream in every release of numpy.
-    constants = np.random.RandomState(1994)
-    frequencies, blocks = [], [_NUMERIC_COEF]
-    for column in columns:
-        n_categories = len(column.categories)
-        strata = constants.standard_normal((len(_STRATUM_SHARES), n_categories))
-        weight = np.exp(0.9 * strata) / np.arange(1, n_categories + 1) ** 2.4
-        frequencies.append(weight / weight.sum(axis=1, keepdims=True))
-        block = 0.9 * constants.standard_normal(n_categories)
-        blocks.append(block - block.mean())
-    return frequencies, np.concatenate(blocks)
 
 
 def _pandas() -> Any:
@@ -171,10 +164,16 @@ def fetch_table(
     for column in names:
         if column not in frame:
             raise ValueError(f"column {column!r} of {name} is missing; check the source.")
-        if column in categories:
-            typed[column] = _categorical(frame[column], categories[column])
-        else:
+        if column not in categories:
             typed[column] = frame[column].to_numpy(dtype=np.float64)
+            continue
+        unlisted = [v for v in frame[column].unique() if v not in categories[column]]
+        if unlisted:
+            raise ValueError(
+                f"column {column!r} holds {unlisted[0]!r}, which its data dictionary does not "
+                "list; check the source of the table."
+            )
+        typed[column] = _pandas().Categorical(frame[column], categories=[*categories[column]])
     data = _pandas().DataFrame(typed)
     return Bunch(target=data.pop(schema.target.name), data=data, schema=schema)
 
@@ -190,7 +189,7 @@ def _read_adult(folder: Path, names: list[str]) -> Any:
     # A line of adult.test starts with a bar, and its labels end with a full stop.
     options = {"header": None, "names": names, "keep_default_na": False}
     options |= {"skipinitialspace": True, "comment": "|"}
-    parts = [_pandas().read_csv(folder / file, **options) for file in _TABLES["adult"].files]
+    parts = [_pandas().read_csv(folder / file, **options) for file in _TABLES["adult"][0]]
     frame = _pandas().concat(parts, ignore_index=True)
     return frame.assign(income=frame["income"].str.rstrip("."))
 
@@ -210,36 +209,26 @@ def _download_bank(data_home: Path | None, names: list[str]) -> Any:
 
 
 def _read_kddcup99(folder: Path, names: list[str]) -> Any:
-    file = folder / _TABLES["kddcup99"].files[0]
-    return _normal_or_attack(_pandas().read_csv(file, names=names, keep_default_na=False))
+    file = folder / _TABLES["kddcup99"][0][0]
+    frame = _pandas().read_csv(file, names=names, keep_default_na=False)
+    return frame.assign(label=np.where(frame["label"] == "normal.", "normal", "attack"))
 
 
 def _download_kddcup99(data_home: Path | None, names: list[str]) -> Any:
     bunch = _sklearn_datasets().fetch_kddcup99(as_frame=True, data_home=data_home)
-    frame = bunch.data.assign(label=bunch.target)
-    texts = {n: frame[n].str.decode("ascii") for n in ("protocol_type", "service", "flag", "label")}
-    return _normal_or_attack(frame.assign(**texts))
+    texts = {n: bunch.data[n].str.decode("ascii") for n in ("protocol_type", "service", "flag")}
+    label = np.where(bunch.target == b"normal.", "normal", "attack")
+    return bunch.data.assign(**texts, label=label)
 
 
-def _normal_or_attack(frame: Any) -> Any:
-    return frame.assign(label=np.where(frame["label"] == "normal.", "normal", "attack"))
-
-
-class _Table(NamedTuple):
-    """Files of a table, and how to read or download its columns, of these names."""
-
-    files: tuple[str, ...]
-    read: Callable[[Path, list[str]], Any]
-    download: Callable[[Path | None, list[str]], Any]
-
-
-_TABLES = {
-    "adult": _Table(("adult.data", "adult.test"), _read_adult, _download_adult),
-    "bank": _Table(
-        ("bank-full.csv",), lambda folder, _: read_texts(folder / "bank-full.csv"), _download_bank
+# Files of a table, and how to read or download its columns.
+_TABLES: dict[str, tuple] = {
+    "adult": (("adult.data", "adult.test"), _read_adult, _download_adult),
+    "bank": (
+        ("bank-full.csv",), lambda folder, _: read_texts(folder / "bank-full.csv"), _download_bank,
     ),
-    "kddcup99": _Table(("kddcup.data_10_percent.gz",), _read_kddcup99, _download_kddcup99),
-}
+    "kddcup99": (("kddcup.data_10_percent.gz",), _read_kddcup99, _download_kddcup99),
+}  # fmt: skip
 
 
 def _found(
@@ -270,16 +259,6 @@ def _found(
         f"{looked_in or 'any folder, as data_home is None and DPGLM_DATA is not set'}, {why}; "
         "put the data into a folder and pass it as data_home, or set DPGLM_DATA to it."
     ) from error
-
-
-def _categorical(values: Any, categories: Sequence[Any]) -> Any:
-    unlisted = [value for value in values.unique() if value not in categories]
-    if unlisted:
-        raise ValueError(
-            f"column {values.name!r} holds {unlisted[0]!r}, which its data dictionary does not "
-            "list; check the source of the table."
-        )
-    return _pandas().Categorical(values, categories=list(categories))
 
 
 _N_STRATA = 5
@@ -325,14 +304,26 @@ def sample_from_schema(
     """
     n_samples = check_whole("n_samples", n_samples)
     signal = check_number("signal", signal, at_least=0, below=np.inf)
-    shares = _checked_shares(class_shares, len(schema.classes))
+    n_classes = len(schema.classes)
+    given = [1 / n_classes] * n_classes if class_shares is None else class_shares
+    # A dict would have the shares by label.
+    shares = np.array([] if isinstance(given, dict) else given, dtype=float)
+    if shares.shape != (n_classes,) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise ValueError(
+            f"class_shares={class_shares!r} must be {n_classes} positive numbers that sum to 1, "
+            "a list with one for each label, in the order of schema.classes."
+        )
     rng = check_random_state(random_state)
     stratum = rng.choice(_N_STRATA, size=n_samples, p=rng.dirichlet(np.full(_N_STRATA, 3.0)))
     drawn = {c.name: _drawn_column(c, stratum, rng) for c in schema.encoded_columns}
     numbers = {name: encodable for name, (_, encodable) in drawn.items()}
     X: Any = encode(schema.encoded_columns, numbers)
     straight = encode(schema.additive(1).encoded_columns, numbers)
-    y: Any = schema.classes[_labels(straight, signal, shares, rng)]
+    scores = straight @ rng.standard_normal((straight.shape[1], n_classes))
+    # Log-odds are differences of two scores.
+    spread = (scores - scores[:, [0]])[:, 1:].std(axis=0).mean()
+    scores *= signal / spread if spread > 0 else 0.0
+    y: Any = schema.classes[draw_rows(chances_with(scores, shares), rng)]
     if as_frame:
         X = _pandas().DataFrame({c.name: drawn[c.name][0] for c in schema.columns})
         y = _pandas().Series(y, name=schema.target.name)
@@ -370,18 +361,6 @@ def _categories(n_categories: int, stratum: np.ndarray, rng: np.random.RandomSta
     return draw_rows((weight / weight.sum(axis=1, keepdims=True))[stratum], rng)
 
 
-def _labels(
-    X: np.ndarray, signal: float, shares: np.ndarray, rng: np.random.RandomState
-) -> np.ndarray:
-    """Return the number of each row's class."""
-    scores = X @ rng.standard_normal((X.shape[1], len(shares)))
-    # Log-odds are differences of two scores.
-    odds = scores - scores[:, [0]]
-    spread = odds[:, 1:].std(axis=0).mean()
-    scores *= signal / spread if spread > 0 else 0.0
-    return draw_rows(chances_with(scores, shares), rng)
-
-
 def chances_with(scores: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Return the softmax of scores (n, K), shifted so that each class has its share on average."""
     scores = scores - scores.mean(axis=0)
@@ -393,16 +372,3 @@ def chances_with(scores: np.ndarray, shares: np.ndarray) -> np.ndarray:
     # The gradient of this convex function is zero where the shares are right.
     shift = minimize(dual, np.log(shares), jac=True, method="BFGS").x
     return softmax(scores + shift, axis=1)
-
-
-def _checked_shares(class_shares: Sequence[float] | None, n_classes: int) -> np.ndarray:
-    if class_shares is None:
-        return np.full(n_classes, 1 / n_classes)
-    # A dict would have the shares by label.
-    shares = np.array([] if isinstance(class_shares, dict) else class_shares, dtype=float)
-    if shares.shape != (n_classes,) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
-        raise ValueError(
-            f"class_shares={class_shares!r} must be {n_classes} positive numbers that sum to 1, "
-            "a list with one for each label, in the order of schema.classes."
-        )
-    return shares

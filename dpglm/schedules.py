@@ -142,17 +142,7 @@ class Schedule(BaseEstimator):
 
 @dataclass(eq=False, repr=False)
 class Constant(Schedule):
-    """The same value in every iteration.
-
-    Parameters
-    ----------
-    value : float, default=1.0
-
-    Examples
-    --------
-    >>> Constant(0.5).values(3, PublicMetadata(1000, 10))
-    array([0.5, 0.5, 0.5])
-    """
+    """The same value in every iteration, what a number stands for."""
 
     value: float = 1.0
 
@@ -397,20 +387,15 @@ class ConvexStep(Schedule):
         noise = math.sqrt(metadata.n_released * np.mean(np.square(metadata.noise_std)))
         noise /= metadata.expected_batch_size
         if not smooth:
-            slope = math.hypot(_lipschitz(metadata), noise)
+            bounds = [np.max(x) for x in (metadata.max_row_norm, metadata.clip) if x is not None]
+            if not bounds or not 0 < min(bounds) < math.inf:
+                raise ValueError("for a hinge loss it needs a finite clip or a max_row_norm.")
+            slope = math.hypot(min(bounds), noise)
             return np.full(n_iter, self.distance / (slope * math.sqrt(n_iter)))
         # The largest step that descends, and the step with as much noise as gain.
         steepest = 1 / metadata.smoothness
         quietest = self.distance / (noise * math.sqrt(2 * n_iter)) if noise > 0 else math.inf
         return np.full(n_iter, min(steepest, quietest))
-
-
-def _lipschitz(metadata: PublicMetadata) -> float:
-    """Return the largest norm of the clipped gradient of a hinge loss."""
-    bounds = [np.max(x) for x in (metadata.max_row_norm, metadata.clip) if x is not None]
-    if not bounds or not 0 < min(bounds) < math.inf:
-        raise ValueError("for a hinge loss it needs a finite clip or a max_row_norm.")
-    return float(min(bounds))
 
 
 # The largest second derivatives of the logistic loss and of the default smoothed hinge. The hinge,
@@ -619,15 +604,12 @@ NAMES: dict[str, dict[str, Any]] = {
 
 
 def check_schedules(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the schedule that each parameter stands for: a number, a name or an object.
-
-    The parameter ``momentum`` stands for a momentum: a number is the coefficient of `HeavyBall`,
-    and None plain descent.
-    """
+    """Return the schedule that each parameter stands for: a number, a name or an object."""
     return {name: _chosen(name, value) for name, value in given.items()}
 
 
 def _chosen(parameter: str, value: Any) -> Any:
+    """Return the schedule of a parameter; of momentum a number is a heavy ball, None plain."""
     kind, of_number, named = Schedule, Constant, NAMES[parameter]
     if parameter == "momentum":
         kind, of_number = Momentum, HeavyBall

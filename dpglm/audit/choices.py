@@ -64,8 +64,13 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
     tails = binom.cdf(choices.counts, n_draws, choices.law)
     tails = np.minimum(tails, binom.sf(choices.counts - 1, n_draws, choices.law))
     p_value = min(1.0, 2 * len(tails) * float(tails.min()))
-    nats = -math.log(false_positive_rate)
-    lowest = _least_power(choices, n_draws, nats)
+    # Means at least as large as the observed one have a probability of at most ``exp(-n KL)`` under
+    # a smaller power of the weights.
+    nats, law = -math.log(false_positive_rate), choices.law
+    mean = float(choices.counts @ np.log(np.maximum(law, 1e-300)) / n_draws)
+    seen = root(lambda p: _Tempered(law, p).mean - mean, 0.0, _LARGEST_POWER)
+    of_seen = _Tempered(law, seen)
+    lowest = root(lambda p: nats - n_draws * of_seen.divergence(_Tempered(law, p)), 0.0, seen)
     found = {
         f"the choices do not have the charged distribution: p-value {p_value:.2g}": p_value
         < false_positive_rate,
@@ -98,19 +103,6 @@ class _Tempered:
     def divergence(self, other: "_Tempered") -> float:
         """Return the Kullback-Leibler divergence from the distribution of another power."""
         return (self.power - other.power) * self.mean - self.log_sum + other.log_sum
-
-
-def _least_power(choices: ChoiceCounts, n_draws: int, nats: float) -> float:
-    """Return a lower confidence bound on the power to which the weights were raised.
-
-    By Chernoff's bound: means at least as large as the observed one have a probability of at most
-    ``exp(-n KL)`` under a smaller power.
-    """
-    law = choices.law
-    mean = float(choices.counts @ np.log(np.maximum(law, 1e-300)) / n_draws)
-    power = root(lambda p: _Tempered(law, p).mean - mean, 0.0, _LARGEST_POWER)
-    seen = _Tempered(law, power)
-    return root(lambda p: nats - n_draws * seen.divergence(_Tempered(law, p)), 0.0, power)
 
 
 def _caught_power(law: np.ndarray, n_draws: int, nats: float) -> float:

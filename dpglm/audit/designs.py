@@ -180,7 +180,19 @@ def canary_scores(
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     violations = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
-    return _gradient_scores(coins, seen, factor, plan.sampling_rate, flips, violations=violations)
+    # Each sum contains a canary with this probability.
+    rate = plan.sampling_rate
+    clips = np.array([1 / (factor * event.noise_multiplier) for event in seen.sums])
+    size = math.sqrt(math.fsum(clips**2))
+    shift = rate * seen.moves * size
+    scores = seen.pulls / (factor * size)
+    excess = rate * (1 - rate) * math.fsum((seen.moves * clips**2 / size) ** 2)
+    if flips:
+        # Canaries of both labels, half as far from zero.
+        std = math.sqrt(1 + excess / 4)
+        scores, shift, excess = (scores + shift / 2) / std, shift / std, 0.0
+    more = {"excess_variance": excess, "violations": violations}
+    return _scored(coins, scores, shift, seen.sums, **more)
 
 
 def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
@@ -224,22 +236,6 @@ class _Pulls(ReleaseRecorder):
             pulls = answer.reshape(len(answer), -1) @ self._direction
             self.pulls = self.pulls + pulls / (sensitivity * event.noise_multiplier**2)
         return answer
-
-
-def _gradient_scores(
-    coins: np.ndarray, seen: _Pulls, factor: float, rate: float, flips: bool, **more: Any
-) -> CanaryScores:
-    """Score canaries by their pulls; each sum contains a canary with probability `rate`."""
-    clips = np.array([1 / (factor * event.noise_multiplier) for event in seen.sums])
-    size = math.sqrt(math.fsum(clips**2))
-    shift = rate * seen.moves * size
-    scores = seen.pulls / (factor * size)
-    excess = rate * (1 - rate) * math.fsum((seen.moves * clips**2 / size) ** 2)
-    if flips:
-        # Canaries of both labels, half as far from zero.
-        std = math.sqrt(1 + excess / 4)
-        scores, shift, excess = (scores + shift / 2) / std, shift / std, 0.0
-    return _scored(coins, scores, shift, seen.sums, excess_variance=excess, **more)
 
 
 def _unit_slope(loss: Loss, labels: np.ndarray, index: int) -> np.ndarray:

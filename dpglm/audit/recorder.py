@@ -58,11 +58,8 @@ def record(
 ) -> Iterator[ReleaseRecorder]:
     """Record all releases of the fits of an estimator in this block, before and after noise.
 
-    With the same answers two fits take the same course, and their sums can be compared: the page on
-    verification has an example.
-
-    .. warning::
-       The record has sums WITHOUT noise. Record fits on artificial data only.
+    With the same answers two fits take the same course, and their sums can be compared. The record
+    has sums WITHOUT noise: record fits on artificial data only.
 
     Parameters
     ----------
@@ -91,9 +88,9 @@ def record(
 def largest_ratio(recorded: ReleaseRecorder, replayed: ReleaseRecorder) -> float:
     """Return the most by which a release moved, relative to its sensitivity: at most 1.
 
-    The records are of the same fits on two neighbouring tables. A move is the L2 distance of two
-    sums, or the range of the difference of two vectors of scores. A ValueError is raised if the
-    number, order or costs of the releases differ: only the sums may depend on a record.
+    The records are of the same fits on two neighbouring tables; a ValueError is raised if number,
+    order or costs of their releases differ. A move is the L2 distance of two sums, or the range of
+    the difference of two vectors of scores.
     """
     tables = recorded.releases, replayed.releases
     stated = [[(r.event, r.sensitivity, r.exact.shape) for r in table] for table in tables]

@@ -86,7 +86,6 @@ def audit_estimator(
     n_fits: int = 1000,
     false_positive_rate: float = 1e-6,
     container: str = "sparse",
-    row_norm: float = 1.0,
     black_box: bool = False,
     random_state: Any = None,
 ) -> AuditReport:
@@ -106,8 +105,6 @@ def audit_estimator(
     container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
         The type of the rows for fits on canaries, and so the code that sums over them. At least 750
         dense canaries are shared among threads, and partitions among the workers of Dask.
-    row_norm : float, default=1.0
-        Norm of the records for unknown estimators.
     black_box : bool, default=False
         Use ``coef_`` alone, for every estimator.
     random_state : int, RandomState instance or None, default=None
@@ -150,7 +147,7 @@ def audit_estimator(
     delta = parameters.get("delta", 0.0)
     sizes = check_whole("n_canaries", n_canaries), check_whole("n_fits", n_fits)
     rate = check_number("false_positive_rate", false_positive_rate, above=0, below=1)
-    audit = _Audit(estimator, *sizes, rate, container, row_norm, random_state)
+    audit = _Audit(estimator, *sizes, rate, container, random_state)
     families = () if black_box else type(estimator).__mro__
     parts = next((AUDITS[family] for family in families if family in AUDITS), _Audit.from_outside)
     return AuditReport(name, epsilon, float(delta), tuple(parts(audit)))
@@ -165,7 +162,6 @@ class _Audit:
     n_fits: int
     false_positive_rate: float
     container: str
-    row_norm: float
     random_state: Any
 
     def canaries(
@@ -215,9 +211,8 @@ class _Audit:
         """Audit by the coefficients alone."""
         parameters = self.estimator.get_params(deep=False)
         claim = (parameters["epsilon"], parameters.get("delta", 0.0))
-        settings = {"n_fits": self.n_fits, "row_norm": self.row_norm}
-        rate = self.false_positive_rate
-        yield audit_pair(self.estimator, *claim, **settings, false_positive_rate=rate)
+        settings = {"n_fits": self.n_fits, "false_positive_rate": self.false_positive_rate}
+        yield audit_pair(self.estimator, *claim, **settings)
 
 
 _MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)

@@ -135,19 +135,21 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
     shift = float(inside.mean() - outside.mean())
     spread = math.sqrt((1 + canaries.excess_variance) / len(inside) + 1 / len(outside))
     shift_limit = float(canaries.shift - ndtri(false_positive_rate) * spread)
-    mu_lower_bound = _mu_lower_bound(inside, outside, canaries.shift / 2, false_positive_rate)
-    # With these comparisons a score of NaN is a violation.
-    wrong_noise, too_sensitive = not low <= variance <= high, not shift <= shift_limit
+    hits, alarms = (int((some > canaries.shift / 2).sum()) for some in (inside, outside))
+    hit_rate = smallest_rate(hits, len(inside), false_positive_rate / 2)
+    alarm_rate = largest_rate(alarms, len(outside), false_positive_rate / 2)
+    mu_lower_bound = max(float(ndtri(hit_rate) - ndtri(alarm_rate)), 0.0)
     # Scores without excess variance are Gaussian: compare their shift with the claim.
     gaussian = abs(canaries.excess_variance) < 1e-9
-    too_little_drawn = gaussian and canaries.shift > canaries.mu * (1 + 1e-6)
+    # With these comparisons a score of NaN is a violation.
     found = {
         f"the noise is not what was charged: variance {variance:.3g}, "
-        f"between {low:.3g} and {high:.3g} expected": wrong_noise,
+        f"between {low:.3g} and {high:.3g} expected": not low <= variance <= high,
         "the canaries move the result further than charged: "
-        f"shift {shift:.3g}, at most {shift_limit:.3g} expected": too_sensitive,
+        f"shift {shift:.3g}, at most {shift_limit:.3g} expected": not shift <= shift_limit,
         f"the noise that was drawn is too little: a shift of {canaries.shift:.3g} follows from "
-        f"it, and {canaries.mu:.3g} was claimed": too_little_drawn,
+        f"it, and {canaries.mu:.3g} was claimed": gaussian
+        and canaries.shift > canaries.mu * (1 + 1e-6),
         f"mu is at least {mu_lower_bound:.3g}, and {canaries.mu:.3g} was claimed": mu_lower_bound
         > canaries.mu,
     }
@@ -168,15 +170,6 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
         caught_sensitivity=caught_sensitivity,
         caught_noise=caught_noise,
     )
-
-
-def _mu_lower_bound(
-    inside: np.ndarray, outside: np.ndarray, threshold: float, false_positive_rate: float
-) -> float:
-    hits, alarms = int((inside > threshold).sum()), int((outside > threshold).sum())
-    hit_rate = smallest_rate(hits, len(inside), false_positive_rate / 2)
-    alarm_rate = largest_rate(alarms, len(outside), false_positive_rate / 2)
-    return max(float(ndtri(hit_rate) - ndtri(alarm_rate)), 0.0)
 
 
 def smallest_rate(count: int, n_trials: int, level: float) -> float:

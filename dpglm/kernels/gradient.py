@@ -129,25 +129,20 @@ def _add_rows(
 
 
 @njit(**INNER)
-def _copy(rows, stride, width, start, n, ahead, copied):
-    """Copy n rows to float64 vectors that cross no line of the cache: they are read 2 K times."""
-    for i in range(n):
-        for j in range(0, width, LANES):
-            prefetch(rows, start + ahead + j)  # speed only
-            store(copied, i * width + j, load(rows, start + j))
-        start += stride
-
-
-@njit(**INNER)
 def _add_rows_jointly(
     rows, stride, begin, start, stop, signed, targets, known, coef, bias, clip, weights,
     row_weights, code, curvature, copied, scores, total, t, intercepts,
 ):  # fmt: skip
     """Do the same for K outputs, one block of rows after the other."""
-    (n_outputs, width), (_, size) = coef.shape, scores.shape
+    (n_outputs, width), (_, size), ahead = coef.shape, scores.shape, _ahead(rows, stride)
     for block in range(start, stop, size):
         n = min(size, stop - block)
-        _copy(rows, stride, width, (block - begin) * stride, n, _ahead(rows, stride), copied)
+        # Vectors of float64 that cross no line of the cache: they are read 2 K times.
+        for i in range(n):
+            here = (block + i - begin) * stride
+            for j in range(0, width, LANES):
+                prefetch(rows, here + ahead + j)  # speed only
+                store(copied, i * width + j, load(rows, here + j))
         for i in range(0, n, ROW_GROUP):
             for k in range(n_outputs):
                 if known is None:
@@ -325,20 +320,6 @@ def _tile(data, start, stride, step, first, n, others, panel, tile):
     return p0, p1, p2, p3, p4, p5, p6, p7
 
 
-@njit(forceinline=True, **INNER)
-def _image_squares(data, start, stride, first, n_features, images, panel, bias):
-    """Return the squared norms of eight rows in eight coordinates, of columns from `first` on.
-
-    The coordinates of columns begin at `panel`, eight numbers for each column.
-    """
-    p0, p1, p2, p3, p4, p5, p6, p7 = _tile(
-        data, start, stride, 1, first, n_features, images, panel, bias
-    )
-    return sum_each(
-        p0 * p0, p1 * p1, p2 * p2, p3 * p3, p4 * p4, p5 * p5, p6 * p6, p7 * p7
-    )  # fmt: skip
-
-
 @kernel(**EXACT)
 def dense_squares(runs, n_features, scales, images, bias, first, squares):
     """Write the squared norms of the rows from `first` on, whole groups of them, to `squares`.
@@ -358,9 +339,13 @@ def dense_squares(runs, n_features, scales, images, bias, first, squares):
                 total = spread(0.0)
                 for k in range(0, bias.size, LANES):
                     prefetch(rows, here + ahead + LANES * k)  # speed only
-                    total += _image_squares(
-                        rows, here, stride, k, n_features, images, k * n_features, load(bias, k)
+                    own = load(bias, k)
+                    p0, p1, p2, p3, p4, p5, p6, p7 = _tile(
+                        rows, here, stride, 1, k, n_features, images, k * n_features, own
                     )
+                    total += sum_each(
+                        p0 * p0, p1 * p1, p2 * p2, p3 * p3, p4 * p4, p5 * p5, p6 * p6, p7 * p7
+                    )  # fmt: skip
             store(squares, i - first, total)
 
 

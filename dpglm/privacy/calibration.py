@@ -68,7 +68,14 @@ def _log_scale(
         spent = composed_epsilon(events(log_scale), delta, coarseness=_COARSENESS)
         return -math.log(max(spent, 1e-9) / epsilon)
 
-    log_scale = crossing(left, _guess(events, epsilon, delta), _TOLERANCE)
+    # The central limit theorem gives a close first guess: the losses' variance is about mu^2.
+    target = 2 * math.log(gdp_mu(epsilon, delta))
+
+    def excess(log_scale: float) -> float:
+        sampled = [run for run in events(log_scale) if isinstance(run[0], SampledGaussianEvent)]
+        return math.log(math.fsum(n * event.loss_variance for event, n in sampled)) - target
+
+    log_scale = crossing(left, brentq(excess, -40.0, 60.0), _TOLERANCE)
     while composed_epsilon(events(log_scale), delta) > epsilon:
         log_scale += _TOLERANCE
     return log_scale
@@ -131,10 +138,7 @@ def crossing(excess: Callable[[float], float], guess: float, tolerance: float) -
 
 
 def coarsened(multipliers: np.ndarray) -> np.ndarray:
-    """Return multipliers rounded up to at most `MOST_LEVELS` distinct ones.
-
-    Bins are of equal width in the logarithm; each becomes the largest multiplier in it.
-    """
+    """Return multipliers rounded up to at most `MOST_LEVELS` ones, each the largest of a bin."""
     if len(np.unique(multipliers)) <= MOST_LEVELS:
         return multipliers
     logs = np.log(multipliers)
@@ -143,14 +147,3 @@ def coarsened(multipliers: np.ndarray) -> np.ndarray:
     largest = np.zeros(MOST_LEVELS)
     np.maximum.at(largest, bins, multipliers)
     return largest[bins]
-
-
-def _guess(events: Callable[[float], Sequence], epsilon: float, delta: float) -> float:
-    """Return a log scale by the central limit theorem: the losses' variance is about mu^2."""
-    target = 2 * math.log(gdp_mu(epsilon, delta))
-
-    def excess(log_scale: float) -> float:
-        sampled = [(e, n) for e, n in events(log_scale) if isinstance(e, SampledGaussianEvent)]
-        return math.log(math.fsum(n * event.loss_variance for event, n in sampled)) - target
-
-    return brentq(excess, -40.0, 60.0)

@@ -14,7 +14,6 @@ from scipy.optimize import brentq
 
 from dpglm.exceptions import require
 from dpglm.privacy.events import (
-    ChoiceEvent,
     Event,
     GaussianEvent,
     ObjectivePerturbationEvent,
@@ -29,7 +28,7 @@ from dpglm.privacy.events import (
     zcdp_delta,
     zcdp_epsilon,
 )
-from dpglm.privacy.gaussian import Relation, composed_gdp_delta, gdp_delta, gdp_epsilon
+from dpglm.privacy.gaussian import Relation, gdp_delta, gdp_epsilon
 
 # Losses are rounded up to multiples of an interval, which adds to the variance of each at most a
 # quarter of the interval's square. This part of their standard deviation changes epsilon by 1e-5.
@@ -43,8 +42,7 @@ _MOST_CASES = 64  # speed only
 def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
     """Return the least known delta of the whole at ``epsilon``, for data sets at a distance.
 
-    See `composed_epsilon` for a distance of k records. Otherwise delta is the smaller of 1 and
-    ``delta_1(e / k) (exp(e) - 1) / (exp(e / k) - 1)``.
+    See `composed_epsilon` for a distance of k records.
     """
     if unprotected(events):
         return 1.0
@@ -70,15 +68,18 @@ def pure_part(events: Runs) -> tuple[float, Runs]:
 
 
 def _composed_delta(events: Runs, epsilon: float, distance: int) -> float:
-    if distance > 1:
-        return _group_delta(events, epsilon, distance)
-    offset, events = _simplified(events)
-    epsilon -= offset
+    offset, unshifted = _simplified(events)
+    closed_form = have_rho(unshifted)
+    if distance > 1 and (offset or not closed_form):
+        return _inverse(lambda delta: composed_epsilon(events, delta, distance), epsilon)
+    events, epsilon = unshifted, epsilon - offset
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
-    if have_rho(events):
-        delta = zcdp_delta(composed_rho(events), epsilon)
-        return min(delta, composed_gdp_delta(events, epsilon))
+    if closed_form:
+        delta = zcdp_delta(distance**2 * composed_rho(events), epsilon)
+        if all(event.mu is not None for event, _ in events):
+            delta = min(delta, gdp_delta(distance * composed_mu(events), epsilon))
+        return delta
     numerical, concentrated = _divided(events)
     if concentrated:
         return _inverse(lambda delta: composed_epsilon(events, delta), epsilon)
@@ -189,39 +190,20 @@ def numerical_error(events: Runs) -> float:
 
 def _inverse(epsilon_at: Callable[[float], float], epsilon: float) -> float:
     """Return a delta, up to 1, at which a falling function of delta is at most `epsilon`."""
-    low, high = math.log(1e-13), 0.0
+    low, high = -690.0, 0.0
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (low, middle) if epsilon_at(math.exp(middle)) <= epsilon else (middle, high)
     return math.exp(high)
 
 
-def _group_delta(events: Runs, epsilon: float, distance: int) -> float:
-    """Return a delta at a distance in records; see `composed_delta`."""
-    part = epsilon / distance
-    log_delta = math.log(max(composed_delta(events, part), 1e-300))
-    delta = math.exp(min(0.0, log_delta + _log_steps(part, distance)))
-    offset, unshifted = _simplified(events)
-    if offset == 0 and have_rho(unshifted):
-        delta = min(delta, zcdp_delta(distance**2 * composed_rho(unshifted), epsilon))
-        if all(event.mu is not None for event, _ in unshifted):
-            delta = min(delta, gdp_delta(distance * composed_mu(unshifted), epsilon))
-    return delta
-
-
-def _log_steps(epsilon: float, distance: int) -> float:
-    """Return the logarithm of ``sum_j exp(j epsilon)`` over j below the distance."""
-    if epsilon == 0:
-        return math.log(distance)
-    falling = math.expm1(-distance * epsilon) / math.expm1(-epsilon)
-    return (distance - 1) * epsilon + math.log(falling)
-
-
 def _group_epsilon(delta_at: Callable[[float], float], delta: float, distance: int) -> float:
     """Return an epsilon at a distance in records, from the deltas at a distance of one."""
 
     def excess(epsilon: float) -> float:
-        log_factor = _log_steps(epsilon, distance)
+        # The logarithm of ``sum_j exp(j epsilon)`` over j below the distance.
+        steps = math.expm1(-distance * epsilon) / math.expm1(-epsilon) if epsilon else distance
+        log_factor = (distance - 1) * epsilon + math.log(steps)
         return math.log(max(delta_at(epsilon), 1e-300)) + log_factor - math.log(delta)
 
     if excess(0.0) <= 0:
@@ -301,7 +283,7 @@ def dp_event(event: Event, relation: Relation) -> Any:
 
 def loss_distribution(event: Event, interval: float) -> Any:
     """Return dp_accounting's privacy loss distribution of an event, losses rounded up."""
-    from dp_accounting.pld import common, pld_pmf
+    from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     gaussian = partial(pld.from_gaussian_mechanism, value_discretization_interval=interval)
@@ -309,18 +291,9 @@ def loss_distribution(event: Event, interval: float) -> Any:
         return gaussian(event.noise_multiplier)
     if isinstance(event, SampledGaussianEvent):
         return _sampled_distribution(event, interval)
-    if isinstance(event, ObjectivePerturbationEvent):
-        at = {math.ceil(event.offset / interval): 1.0}
-        shift = pld.PrivacyLossDistribution(pld_pmf.SparsePLDPmf(at, interval, 0.0, True))
-        return gaussian(event.noise_multiplier).compose(shift)
     if event.is_pure:
         parameters = common.DifferentialPrivacyParameters(event.epsilon, 0.0)
         return pld.from_privacy_parameters(parameters, interval)
-    if isinstance(event, ChoiceEvent):
-        last = math.ceil(event.epsilon / interval)
-        deltas = bounded_range_delta(event.epsilon, interval * np.arange(-last, last + 1.0))
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -last, last, deltas)
-        return pld.PrivacyLossDistribution(pmf)
     if event.mu is None:
         raise ValueError(f"{event!r} has no privacy loss distribution, as it has no mu.")
     return gaussian(1 / event.mu)
@@ -367,16 +340,3 @@ def _sampled_distribution(event: SampledGaussianEvent, interval: float) -> Any:
         connect = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap
         found.append(connect(interval, low, high, np.clip(deltas, 0.0, 1.0)))
     return pld.PrivacyLossDistribution(*found)
-
-
-def bounded_range_delta(epsilon: float, at: float | np.ndarray) -> float | np.ndarray:
-    """Return the least delta, at epsilon' = ``at``, of all epsilon-bounded-range mechanisms.
-
-    ``(1 - e^((epsilon' - epsilon) / 2))^2 / (1 - e^-epsilon)`` for ``|epsilon'| <= epsilon``
-    (Dong, Durfee & Rogers 2020, "Optimal differential privacy composition for exponential
-    mechanisms"); 0 above that, and ``1 - e^epsilon'`` below.
-    """
-    inside = np.clip(at, -epsilon, epsilon)
-    delta = np.expm1((inside - epsilon) / 2) ** 2 / -math.expm1(-epsilon)
-    delta = np.where(np.asarray(at) < -epsilon, -np.expm1(np.minimum(at, 0.0)), delta)
-    return delta if delta.ndim else float(delta)

@@ -184,9 +184,9 @@ class ChoiceEvent(PureEvent):
     -----
     The exponential mechanism is ``2 Phi^-1(1 / (1 + e^(-epsilon/2)))``-GDP and ``epsilon^2 /
     8``-zCDP (Cesar & Rogers 2021, "Bounding, concentrating, and truncating"); neither implies the
-    other. Its profile, `dpglm.privacy.composition.bounded_range_delta`, is that of the logistic
-    distributions centred at 0 and epsilon. Let ``h = logit(Phi)``, whose slope is symmetric and
-    grows away from 0. A shift of mu moves h by at least ``2 h(mu / 2)``, epsilon at this mu.
+    other. Its profile is that of the logistic distributions centred at 0 and epsilon. Let ``h =
+    logit(Phi)``, whose slope is symmetric and grows away from 0. A shift of mu moves h by at least
+    ``2 h(mu / 2)``, epsilon at this mu.
     """
 
     mechanism: str = "exponential"
@@ -267,11 +267,6 @@ class ObjectivePerturbationEvent(Event):
         """Variance of the privacy loss of `unshifted`, ``1 / noise_multiplier^2``."""
         return self.unshifted.mu**2
 
-    @property
-    def loss_reach(self) -> float:
-        """About the largest privacy loss that a distribution of it has to represent."""
-        return self.offset + 12 * self.unshifted.mu + self.unshifted.rho
-
 
 @dataclass(frozen=True)
 class ParallelEvent(Event):
@@ -317,18 +312,11 @@ class ParallelEvent(Event):
         return max(math.fsum(n * event.loss_variance for event, n in part) for part in self.parts)
 
 
-EVENTS: dict[str, type[Event]] = {
-    event_type.kind: event_type
-    for event_type in (
-        GaussianEvent,
-        SampledGaussianEvent,
-        PureEvent,
-        ChoiceEvent,
-        FilterEvent,
-        ObjectivePerturbationEvent,
-        ParallelEvent,
-    )
-}
+_KINDS: tuple[type[Event], ...] = (
+    GaussianEvent, SampledGaussianEvent, PureEvent, ChoiceEvent, FilterEvent,
+    ObjectivePerturbationEvent, ParallelEvent,
+)  # fmt: skip
+EVENTS = {kind.kind: kind for kind in _KINDS}
 
 
 def run_lengths(events: Iterable[Event]) -> tuple[tuple[Event, int], ...]:
@@ -367,22 +355,18 @@ def have_rho(events: Runs) -> bool:
 
 def composed_mu(events: Runs) -> float:
     """Return the parameter of the Gaussian trade-off of the whole; exact for Gaussian releases."""
-    squares = []
-    for event, count in events:
+    for event, _ in events:
         if event.mu is None:
             raise ValueError(f"mu is undefined: {event!r} has no Gaussian trade-off.")
-        squares.append(count * event.mu**2)
-    return math.sqrt(math.fsum(squares))
+    return math.sqrt(math.fsum(count * event.mu**2 for event, count in events))
 
 
 def composed_rho(events: Runs) -> float:
     """Return the zero-concentrated privacy of the whole."""
-    costs = []
-    for event, count in events:
+    for event, _ in events:
         if event.known_rho is None:
             raise ValueError(f"rho is undefined: {event!r} has no known zero-concentrated privacy.")
-        costs.append(count * event.known_rho)
-    return math.fsum(costs)
+    return math.fsum(count * event.known_rho for event, count in events)
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:

@@ -66,11 +66,9 @@ class PrivacyLedger(Printed):
     Notes
     -----
     T Gaussian releases with noise multipliers z_t fixed in advance are together exactly mu-GDP
-    with ``mu^2 = sum_t 1/z_t^2`` (Dong, Roth & Su 2022, Corollary 2). Then (epsilon, delta) follows
-    from mu exactly (Balle & Wang 2018, Theorem 8). Selections have bounds in GDP and in zCDP: both
-    are composed, and the smaller epsilon is reported. The privacy loss distributions of
-    mini-batches are composed by dp-accounting, to an upper bound (Koskela, Jalko & Honkela 2020;
-    Doroshenko et al. 2022).
+    with ``mu^2 = sum_t 1/z_t^2`` (Dong, Roth & Su 2022), and (epsilon, delta) follows from mu
+    exactly (Balle & Wang 2018). Of bounds by GDP and by zCDP the smaller epsilon is reported.
+    dp-accounting composes mini-batches, to an upper bound (Doroshenko et al. 2022).
 
     Examples
     --------
@@ -141,10 +139,9 @@ class PrivacyLedger(Printed):
     def group(self, k: int) -> "PrivacyLedger":
         """Return the ledger of the same releases for data sets that differ in k records.
 
-        This is the guarantee for a person with k rows after a fit without ``groups``. Under the
-        same relation, mu is k times as large and rho k^2 times. For mini-batches and tilted
-        objectives epsilon is k times that of one record, at a delta ``(exp(k epsilon) - 1) /
-        (exp(epsilon) - 1)`` times as large.
+        This is the guarantee for a person with k rows after a fit without ``groups``: mu is k times
+        as large and rho k^2 times. For mini-batches and tilted objectives epsilon is k times that
+        of one record, at a delta ``(exp(k epsilon) - 1) / (exp(epsilon) - 1)`` times as large.
 
         Parameters
         ----------
@@ -171,10 +168,9 @@ class PrivacyLedger(Printed):
 
         Notes
         -----
-        A neighbour must change one part only: no record may decide in which part another is. Parts
-        by position satisfy this rule where the number of records is public. Parts by a keyed hash
-        of an identifier that a record keeps satisfy the rule under every relation. Then the profile
-        is the largest of the parts' profiles (McSherry 2009, Theorem 4), and so is a Gaussian mu.
+        No record may decide in which part another is. Parts by position satisfy this rule where the
+        number of records is public, and parts by a hash of an identifier under every relation. Then
+        the profile is the largest of the parts' profiles (McSherry 2009, Theorem 4).
         """
         total, parts = first, (first.events, *(other.events for other in others))
         for other in others:

@@ -122,21 +122,16 @@ class PrivacyOdometer(KnownArguments, Printed):
 
     Notes
     -----
-    *Limit.* The first limit of a file never changes, nor do its delta and its rule. The default,
-    ``adaptive=True``, is a filter. A fit is admitted while the sum of ``mu**2`` of all fits stays
-    within that of the limit. All fits together then have the guarantee of the LIMIT, whatever
-    followed from the results of earlier ones (Smith & Thakurta 2022). Mini-batches count as full
-    batches, and a fit without a Gaussian trade-off (objective perturbation, a zCDP filter) is
-    refused. With ``adaptive=False`` the least known epsilon of the sum of all ledgers is compared
-    with the limit, and all settings must be fixed in advance.
+    *Limit.* The first limit of a file never changes, nor do its delta and its rule. The default is
+    a filter: a fit is admitted while the sum of ``mu**2`` of all fits stays within that of the
+    limit. All fits together then have the guarantee of the LIMIT, whatever followed from earlier
+    results (Smith & Thakurta 2022). Mini-batches count as full batches, and a fit without a
+    Gaussian trade-off is refused. With ``adaptive=False`` the least known epsilon of the sum of all
+    ledgers is compared with the limit, and all settings must be fixed in advance.
 
-    *File.* An SQLite database. Each charge is one transaction, synced to the disk before the fit
-    releases anything.
-
-    *Blocks.* A fit within several blocks counts once in each of their files; fits in other threads
-    count too. Blocks reach other processes by the environment variable ``DPGLM_ODOMETER``; a fit
-    that misses an open block there raises a ValueError. Blocks do not reach processes with a
-    separate environment, or started before the block by other means than joblib. With
+    *Blocks.* A fit within several blocks counts once in each of their files, SQLite databases, and
+    so do fits in other threads. Blocks reach other processes by ``DPGLM_ODOMETER``, but not those
+    with another environment, or started before the block by other means than joblib. With
     ``DPGLM_ODOMETER=study.db python study.py`` the file is a block around everything.
 
     Examples
@@ -362,8 +357,7 @@ class PrivacyOdometer(KnownArguments, Printed):
 def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
     """Charge a fit to the odometers of all ``with`` blocks that it runs in, before it releases.
 
-    A fit beyond the limit of a block, or a file that cannot be written, raises an error. Blocks
-    around that one keep the entry: more is recorded than was released, never less.
+    If one of them refuses it, blocks around that one keep the entry: never less than was released.
     """
     joint = _joint.get()
     note_fit(estimator, stacklevel=8)
@@ -409,8 +403,7 @@ def state_cost(error: BaseException, ledger: PrivacyLedger, released: bool = Tru
 def public_parameters(estimator: Any) -> dict[str, Any]:
     """Return the parameters of an estimator, if it has any, as JSON; of some the class alone.
 
-    The ledgers assume that parameters of this package are public, except for estimators and objects
-    of other packages within them. A third-party model may hold its training set.
+    Those of this package are public by assumption; a model within them may hold its training set.
     """
     given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
     scalar = str | int | float | bool | None

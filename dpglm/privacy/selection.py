@@ -13,7 +13,7 @@ import numpy as np
 
 from dpglm.privacy.events import ChoiceEvent
 from dpglm.privacy.noise import EntropySource, rounded_laplace, uniform_below
-from dpglm.privacy.vault import Question, Vault, grid_spacing, plain
+from dpglm.privacy.vault import Vault, grid_spacing, plain
 
 # Covers the rounding of weights (a few 2^-53 of exponents below 45) and of the scale itself.
 _EXPONENT_ERROR = 1e-13
@@ -115,9 +115,9 @@ class LaplaceSelection(_Selection):
     Notes
     -----
     Guarantee: the choice is epsilon-differentially private with noise of scale
-    ``(score_range + slack) / epsilon``, at four times the zCDP of the exponential mechanism. Dwork
-    & Roth (2014, Claim 3.9) show this for scores that a record only raises. The index of the
-    largest score ignores a common shift, so changes within a window of that length suffice.
+    ``(score_range + slack) / epsilon``. Dwork & Roth (2014, Claim 3.9) show this for scores that a
+    record only raises. The index of the largest score ignores a common shift, so changes within a
+    window of that length suffice.
 
     Scores are snapped to a grid of about 2^-30 of the noise, which adds less than three grid steps
     to the range. The noise is an integer number of steps; the first of equals wins.
@@ -161,10 +161,8 @@ class PermuteAndFlip(LaplaceSelection):
     Guarantee: the choice is epsilon-differentially private with noise of scale
     ``s = (score_range + slack) / epsilon``. Given the noise of the others, a candidate wins if its
     own noise exceeds some m, with probability ``min(1, exp(-m / s))``. Changes within a window of
-    the range move m by at most the range, up or down. The choice does not have the bounded range of
-    the exponential mechanism: in zCDP the same epsilon costs four times as much.
-
-    The magnitude of a rounded Laplace number is a rounded exponential one.
+    the range move m by at most the range, up or down. The magnitude of a rounded Laplace number is
+    a rounded exponential one.
     """
 
     mechanism: ClassVar[str] = "permute_and_flip"
@@ -223,13 +221,7 @@ class ChoosingVault(Vault):
         compared = {"ask": ask, "n_steps": steps.size} if bound < math.inf else {}
         return self._release_choice(choice, lambda: -(ask(self._sums) + penalty), **compared)
 
-    def _release_choice(
-        self,
-        choice: Any,
-        exact: Callable[[], np.ndarray],
-        ask: Question | None = None,
-        n_steps: int = 1,
-    ) -> int:
+    def _release_choice(self, choice: Any, exact: Callable[[], np.ndarray], **compared: Any) -> int:
         """Release the index of a high score; a record changes scores by at most the range."""
         return self._release(
             choice.event,
@@ -237,6 +229,5 @@ class ChoosingVault(Vault):
             lambda scores: choice.release(scores, self._entropy),
             moves=choice.score_range + choice.slack,
             noise_scale=choice.scale,
-            ask=ask,
-            n_steps=n_steps,
+            **compared,
         )

@@ -174,11 +174,8 @@ class IterableSource(LocalSource):
             return data
 
         blocks = map(noted, filter(_has_rows, self._iterable))
-        for block in itertools.count():
-            data = self._next(block, blocks)
-            if data is None:
-                return
-            yield data
+        block = itertools.count()
+        yield from iter(lambda: self._next(next(block), blocks), None)
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         wanted = set(wanted)

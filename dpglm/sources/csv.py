@@ -4,7 +4,6 @@ import csv
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from sklearn.utils import Bunch
@@ -15,12 +14,7 @@ from dpglm.schema.table import Schema, load_schema, plain_path
 from dpglm.schema.values import composed, distinct
 
 
-def read_csv(
-    path: str | os.PathLike[str],
-    schema: Schema | str | os.PathLike[str],
-    *,
-    target: str | None = None,
-) -> Bunch:
+def read_csv(path: str | os.PathLike[str], schema: Schema | str | os.PathLike[str]) -> Bunch:
     """Read the columns of a schema from a CSV file with a header.
 
     Parameters
@@ -28,8 +22,6 @@ def read_csv(
     path : path-like
         In UTF-8, a record a line, separated by commas, or by semicolons if the header has one.
     schema : Schema, or a name or path as in `load_schema`
-    target : str, optional
-        Column of the labels; by default the one that the schema names.
 
     Returns
     -------
@@ -55,8 +47,6 @@ def read_csv(
     ([36.0, 41.0], ['yes', 'no'])
     """
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
-    if target is not None:
-        schema = replace(schema, target=replace(schema.target, name=target))
     frame = read_texts(path, [*schema.feature_names, schema.target.name])
     labels = frame.pop(schema.target.name)
     for column in schema.columns:

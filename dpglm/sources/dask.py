@@ -121,17 +121,16 @@ class ClusterSource(Source):
         with _large_messages():
             futures = self._client.map(function, *columns, pure=False)
         while futures:
-            yield from self._fetched(numbers[:_FETCHED_TOGETHER], futures[:_FETCHED_TOGETHER])
+            some = futures[:_FETCHED_TOGETHER]
+            try:
+                found = self._client.gather(some)
+            except Exception as error:
+                for number, future in zip(numbers, some, strict=False):
+                    if future.status in ("error", "cancelled", "lost"):
+                        raise _failure(number, future) from error
+                raise
+            yield from found
             del numbers[:_FETCHED_TOGETHER], futures[:_FETCHED_TOGETHER]
-
-    def _fetched(self, numbers: list[int], futures: list[Any]) -> list[Any]:
-        try:
-            return self._client.gather(futures)
-        except Exception as error:
-            for number, future in zip(numbers, futures, strict=True):
-                if future.status in ("error", "cancelled", "lost"):
-                    raise _failure(number, future) from error
-            raise
 
 
 class ClusterBlocks:
@@ -162,7 +161,13 @@ class _Rows:
     """Rows and labels of a partition, with the objectives made of them, on this worker alone."""
 
     def __init__(self, X: Any, y: Any) -> None:
-        self._X, self.y = _in_memory(floating(X)), check_labels("y", y)
+        self._X, self.y = floating(X), check_labels("y", y)
+        array = self._X.data if sparse.issparse(self._X) else self._X
+        while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+            array = array.base
+        if isinstance(array, (np.memmap, mmap.mmap)):
+            # Rows of a mapped file must stay those whose norms are kept.
+            self._X = self._X.copy()
         if len(self.y) != self._X.shape[0]:
             raise ValueError(
                 f"X has {self._X.shape[0]} rows and y has {len(self.y)}; give y the partitions of "
@@ -188,14 +193,6 @@ class _Rows:
         X = self._X
         arrays = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
         return sum(array.nbytes for array in (*arrays, self.y))
-
-
-def _in_memory(X: Any) -> Any:
-    """Copy rows that are a part of a mapped file: they must stay those whose norms are kept."""
-    array = X.data if sparse.issparse(X) else X
-    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
-        array = array.base
-    return X.copy() if isinstance(array, (np.memmap, mmap.mmap)) else X
 
 
 def _answer(rows: _Rows, recipe: _Recipe, task: Callable[..., Any], *arguments: Any) -> Any:

@@ -72,7 +72,13 @@ class ParquetSource(LocalSource):
         n_entries += len(schema.columns) - len(kinds)
         row_bytes = 12 * n_entries if sparse_output else 8 * self.n_features
         self._batch_rows = block_rows = rows_of_a_block(block_rows, row_bytes)
-        found = _dataset(path)
+        require("pyarrow", "parquet", "ParquetSource")
+        from pyarrow import dataset
+        from pyarrow import schema as arrow_schema
+
+        # With a schema no file is looked into, and the first to be broken is named later.
+        path = os.fspath(plain_path(path, folder=True))
+        found = dataset.dataset(path, arrow_schema([]), format="parquet")
         self._filesystem = found.filesystem
         # The file of each block, its row group and its place among the blocks of the group.
         self._places: list[tuple[str, int, int]] = []
@@ -83,7 +89,7 @@ class ParquetSource(LocalSource):
                     self._places.append((file, group, place))
                     rows.append(min(block_rows, n_rows - start))
         if not rows:
-            raise ValueError(f"{os.fspath(path)!r} holds no rows.")
+            raise ValueError(f"{path!r} holds no rows.")
         self.block_rows = tuple(rows)
 
     def describe(self, block: int) -> str:
@@ -131,11 +137,3 @@ class ParquetSource(LocalSource):
         target = self._schema.target
         labels = target.numbers(read_columns(table, [target.name])[target.name])
         return self._encoder.transform(table), labels
-
-
-def _dataset(path):
-    require("pyarrow", "parquet", "ParquetSource")
-    from pyarrow import dataset, schema
-
-    # With a schema no file is looked into, and the first to be broken is named later.
-    return dataset.dataset(os.fspath(plain_path(path, folder=True)), schema([]), format="parquet")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 import dpglm
 from dpglm.audit import audit_estimator, audit_table
@@ -66,7 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            # Without the line of our code that it came from.
+            warnings.showwarning = lambda message, category, *_: print(
+                f"{category.__name__}: {message}", file=sys.stderr
+            )
             code = arguments.run(arguments)
         sys.stdout.flush()
         return code
@@ -85,11 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(problem, "privacy_ledger"):
             arguments.parser.error(" ".join([str(problem), *notes]))
         arguments.parser.error(": ".join([*notes, str(problem)]))
-
-
-def _show_warning(message: Warning, category: type[Warning], *_: Any) -> None:
-    """Print a warning without the line of our code that it came from."""
-    print(f"{category.__name__}: {message}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -170,10 +167,6 @@ _penalty = _number(lambda x: x == 0 or _LEAST <= x <= _MOST, _MODERATE)
 _fraction = _number(lambda x: 0 < x < 1, "above 0 and below 1")
 _share = _number(lambda x: 0 < x <= 1, "above 0 and at most 1")
 _above_0 = _number(lambda x: x > 0, "above 0")
-
-
-def _epsilons(text: str) -> list[float]:
-    return sorted({_above_0(part) for part in text.split(",")})
 
 
 def _listed(known: Iterable[str]) -> Callable[[str], list[str]]:
@@ -266,7 +259,7 @@ _COMPARE = [
     "what to compare",
     ("--quick", "a few estimators only, unless --estimators names others"),
     ("--estimators", "see below; all for every one", "NAME,...", _listed(["all", *METHODS])),
-    ("--epsilons", "", "E,...", _epsilons, "0.1,0.4,1"),
+    ("--epsilons", "", "E,...", lambda t: sorted({*map(_above_0, t.split(","))}), "0.1,0.4,1"),
     _DELTA,
     ("--max-iter", "of private estimators; default: their own", "T", _at_least(1)),
     "on which data",
@@ -324,7 +317,17 @@ def _compare(arguments: argparse.Namespace) -> int:
     output = arguments.output
     with _charging(arguments, "compare"):
         tables = _tables(arguments)
-        estimators = _estimators(arguments, tables)
+        names = methods.select(arguments.estimators, quick=arguments.quick)
+        settings = {"delta": arguments.delta, "max_iter": arguments.max_iter}
+        # A budget too small, or a missing package, raises now and not after hours of fits.
+        for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
+            estimator = METHODS[name].with_parameters(epsilon=epsilon, **settings)
+            # The smallest training set belongs to the largest fold.
+            n_training = len(y) - math.ceil(len(y) / arguments.folds)
+            with _named(f"estimator {name}"):
+                if hasattr(estimator, "plan"):
+                    estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
+        estimators = {name: METHODS[name].with_parameters(**settings) for name in names}
         if arguments.output is None:
             handle, output = tempfile.mkstemp(prefix="dpglm-compare-", suffix=".jsonl")
             os.close(handle)
@@ -362,21 +365,6 @@ def _tables(arguments: argparse.Namespace) -> dict[str, methods.Table]:
         with _named(f"argument --n-samples: {name}"):
             tables[name] = methods.drawn(table, arguments.n_samples)
     return tables
-
-
-def _estimators(arguments: argparse.Namespace, tables: Mapping) -> dict[str, BaseEstimator]:
-    """Return the estimators that were named, all of which can be fitted to the tables."""
-    names = methods.select(arguments.estimators, quick=arguments.quick)
-    options = {"delta": arguments.delta, "max_iter": arguments.max_iter}
-    # A budget too small, or a missing package, raises now and not after hours of fits.
-    for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
-        estimator = METHODS[name].with_parameters(epsilon=epsilon, **options)
-        # The smallest training set belongs to the largest fold.
-        n_training = len(y) - math.ceil(len(y) / arguments.folds)
-        with _named(f"estimator {name}"):
-            if hasattr(estimator, "plan"):
-                estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
-    return {name: METHODS[name].with_parameters(**options) for name in names}
 
 
 def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
@@ -508,7 +496,14 @@ def _schema(arguments: argparse.Namespace) -> int:
     nothing else of the rows is in it.
     """
     if arguments.check is None:
-        frame = _dated(read_untyped(arguments.table).convert_dtypes())
+        frame = read_untyped(arguments.table).convert_dtypes()
+        days = [
+            name
+            for name, column in frame.items()
+            if not column.isna().all()
+            and column.dropna().astype(str).str.fullmatch(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?").all()
+        ]
+        frame = frame.assign(**dict.fromkeys(days, np.datetime64("NaT", "s")))
         draft = Schema.draft(frame, arguments.target, name=arguments.name)
         print(draft.to_yaml() if arguments.yaml else draft.to_json())
         if draft.doubts and not arguments.yaml:
@@ -518,17 +513,6 @@ def _schema(arguments: argparse.Namespace) -> int:
     found = arguments.check.check(read_texts(arguments.table).to_dict("list"))
     print(found)
     return 0 if found.endswith("No problem was found.") else 1
-
-
-def _dated(frame: Any) -> Any:
-    """Return a data frame with datetimes in each column that holds only datetimes or days."""
-    days = [
-        name
-        for name, column in frame.items()
-        if not column.isna().all()
-        and column.dropna().astype(str).str.fullmatch(r"\d{4}-\d\d-\d\d([T ]\d\d:.*)?").all()
-    ]
-    return frame.assign(**dict.fromkeys(days, np.datetime64("NaT", "s")))
 
 
 _FIT = [

@@ -33,25 +33,19 @@ from dpglm.workflow.search import SearchPlan
 
 _FORMAT = {"format": "dpglm model", "version": 1}
 
-
-def _classes(face: Any) -> list[type]:
-    """Return the classes that users import from a module."""
-    return [c for c in (getattr(face, name) for name in face.__all__) if isinstance(c, type)]
-
-
 _REGRESSORS = tuple(type(method.estimator) for method in REGRESSORS.values())
 _ESTIMATORS = (
-    descent.DPLogisticRegression, descent.DPLinearSVM, agd.DPAGDClassifier, *_classes(baselines),
-    *_REGRESSORS,
+    descent.DPLogisticRegression, descent.DPLinearSVM, agd.DPAGDClassifier, *_REGRESSORS,
+    *(getattr(baselines, name) for name in baselines.__all__),
 )  # fmt: skip
 _PARTS = (
-    solvers.FitTrace, solvers.Whitening, solvers.Debiased, solvers.ReleasedTarget,
+    *_ESTIMATORS, solvers.FitTrace, solvers.Whitening, solvers.Debiased, solvers.ReleasedTarget,
     whitening.DiagonalPreconditioner, whitening.FullPreconditioner, PrivacyLedger,
-    *EVENTS.values(), *_classes(schedules), Places, SchemaEncoder, *_classes(schemas),
-    *_classes(workflow), SearchPlan, PrivacyBudget, date,
+    *EVENTS.values(), Places, SchemaEncoder, SearchPlan, PrivacyBudget, date,
+    *(getattr(face, name) for face in (schedules, schemas, workflow) for name in face.__all__),
 )  # fmt: skip
 
-SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in (*_ESTIMATORS, *_PARTS)))
+SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in _PARTS if isinstance(c, type)))
 """What to trust where skops loads a fitted estimator, or a pipeline with a `Schema`."""
 
 
@@ -162,9 +156,8 @@ def predict_csv(
 def register_onnx() -> None:
     """Teach skl2onnx to convert the linear models of this package, in a pipeline or alone.
 
-    For rows of doubles the labels, or numbers, are those of ``predict``. The second output of a
-    classifier are probabilities, or else the scores of the classes. An estimator that `to_sklearn`
-    refuses is refused.
+    For rows of doubles the results are those of ``predict``. The second output of a classifier are
+    probabilities, or else scores. An estimator that `to_sklearn` refuses is refused.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 import argparse
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -22,60 +22,50 @@ Plan = PrivacyPlan | AdaptivePlan
 Block = tuple[Any, ...]
 
 
-class Shape(NamedTuple):
-    """The public size of a data set."""
-
-    n_samples: int
-    n_features: int
-    n_classes: int | None  # None of a number
-
-
-class Guess(NamedTuple):
-    """Accuracy without privacy, share of the most frequent label, and wanted width of intervals."""
-
-    accuracy: float
-    majority: float
-    schema: Schema | None = None
-    width: float | None = None
-
-
-def plan_report(estimator: BaseEstimator, shape: Shape, guess: Guess | None = None) -> str:
-    """Return what an estimator would do with data of a public shape."""
-    plan = estimator.plan(*filter(None, shape))
+def plan_as_asked(arguments: argparse.Namespace) -> str:
+    """Return the report that the arguments of the command line ask for."""
+    is_number, schema = arguments.estimator in REGRESSORS, arguments.schema
+    for name in ("accuracy", "majority", "width", "schema") if is_number else ():
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--{name}: {arguments.estimator} predicts a number, not classes")
+    if arguments.accuracy is None and (schema or arguments.majority or arguments.width):
+        raise ValueError("--schema, --majority and --width are for --accuracy, which is not given")
+    if schema is not None:
+        # It says how many features and classes there are; intervals are of one coefficient each.
+        arguments.schema = schema = schema.additive(1) if arguments.width else schema
+        arguments.features, arguments.classes = schema.n_encoded, len(schema.classes)
+    shape = arguments.n, arguments.features, *[arguments.classes] * (not is_number)
+    estimator = _estimator(arguments)
+    plan = estimator.plan(*shape)
     head = (
-        f"{type(estimator).__name__} on {shape.n_samples:,} records, {shape.n_features:,} features"
-        + (f", {shape.n_classes} classes." if shape.n_classes else "."),
+        f"{type(estimator).__name__} on {arguments.n:,} records, {arguments.features:,} features"
+        + ("." if is_number else f", {arguments.classes} classes."),
         "Planned from public numbers alone: no data were read, and no budget is spent yet.",
     )
-    guesses = [] if guess is None else _expectations(estimator, plan, shape, guess)
+    guesses = [] if arguments.accuracy is None else _expectations(estimator, plan, arguments)
     blocks = [("", *head), ("", "", plan), *guesses, _alternatives(estimator, plan, shape)]
     return str(Page(*blocks))
 
 
-def _expectations(estimator: BaseEstimator, plan: Plan, shape: Shape, guess: Guess) -> list[Block]:
+def _expectations(
+    estimator: BaseEstimator, plan: Plan, arguments: argparse.Namespace
+) -> Iterator[Block]:
     """Say what accuracy and what intervals to expect: by theory, or on rows of the schema."""
-    settings: dict[str, Any] = {"n_samples": shape.n_samples, "accuracy": guess.accuracy}
-    if guess.schema is None:
-        settings |= {"n_features": shape.n_features, "majority": guess.majority}
+    n_classes, schema = arguments.classes, arguments.schema
+    majority = arguments.majority or 1 / n_classes
+    settings: dict[str, Any] = {"n_samples": arguments.n, "accuracy": arguments.accuracy}
+    if schema is None:
+        settings |= {"n_features": arguments.features, "majority": majority}
     else:
-        rest = (1 - guess.majority) / (shape.n_classes - 1)
-        settings["random_state"] = 0
-        settings["X"], settings["y"] = sample_from_schema(
-            guess.schema,
-            max(3000, 30 * shape.n_features),
-            class_shares=[guess.majority, *[rest] * (shape.n_classes - 1)],
-            random_state=0,
-        )
-    blocks = [_accuracy(estimator, guess, settings)]
-    return blocks + ([_intervals(estimator, plan, guess, settings)] if guess.width else [])
-
-
-def _accuracy(estimator: BaseEstimator, guess: Guess, settings: dict[str, Any]) -> Block:
+        shares = [majority, *[(1 - majority) / (n_classes - 1)] * (n_classes - 1)]
+        n_rows, seed = max(3000, 30 * arguments.features), {"random_state": 0}
+        X, y = sample_from_schema(schema, n_rows, class_shares=shares, **seed)
+        settings |= {"X": X, "y": y, **seed}
     found = expected_accuracy(estimator, **settings)
     text = f"{found.private:.4f}, which is {found.not_private - found.private:.4f}"
-    guessed = f"{guess.accuracy:.4g}, and {guess.majority:.4g} for one label"
+    guessed = f"{arguments.accuracy:.4g}, and {majority:.4g} for one label"
     rows = {"without privacy, as guessed": guessed}
-    if guess.schema is None:
+    if schema is None:
         rows["with privacy"] = f"{text} lower"
         note = (
             "in theory, for columns that fill their bounds; 0.01 to 0.02 too high, or more, where "
@@ -85,18 +75,21 @@ def _accuracy(estimator: BaseEstimator, guess: Guess, settings: dict[str, Any]) 
         rows["without privacy, as fitted"] = f"{found.not_private:.4f}"
         rows["with privacy"] = f"{text} ± {found.standard_error:.4f} lower"
         note = (
-            f"simulated on artificial rows of the schema {guess.schema.name!r}, which do not know "
+            f"simulated on artificial rows of the schema {schema.name!r}, which do not know "
             "how separate the classes are: within 0.5 points on Adult and bank-full, and 1.3 too "
             "low on KDD Cup 1999. A public sample comes nearer, by dpglm.study.expected_accuracy"
         )
-    return "EXPECTED ACCURACY", rows, f"({note})"
+    yield "EXPECTED ACCURACY", rows, f"({note})"
+    if arguments.width:
+        yield _intervals(estimator, plan, arguments, settings)
 
 
 def _intervals(
-    estimator: BaseEstimator, plan: Plan, guess: Guess, settings: dict[str, Any]
+    estimator: BaseEstimator, plan: Plan, arguments: argparse.Namespace, settings: dict[str, Any]
 ) -> Block:
     """Say how wide intervals will be, and how many records make them as narrow as is wanted."""
-    if guess.schema is None:
+    schema, width = arguments.schema, arguments.width
+    if schema is None:
         found = {
             label: expected_errors(estimator, spread=spread, rarest=RAREST, **settings)
             for label, spread in (("number that fills [0, 1]", 0.29), ("half against half", 0.5))
@@ -108,21 +101,21 @@ def _intervals(
             "--schema simulates instead"
         )
     else:
-        errors = expected_errors(estimator, schema=guess.schema, **settings)
-        found = dict(_by_column(guess.schema, errors))
+        errors = expected_errors(estimator, schema=schema, **settings)
+        found = dict(_by_column(schema, errors))
         note = (
             "of 0.95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
             "categories the median; simulated on artificial rows of the schema "
-            f"{guess.schema.name!r}, which do not know how columns are related: 5 to 30 % too "
+            f"{schema.name!r}, which do not know how columns are related: 5 to 30 % too "
             "narrow in the middle on Adult, bank-full and a census. A public sample was within "
             "7 %, by dpglm.study.expected_errors"
         )
-    table = [("of a coefficient", "width", "sampling", "privacy", f"records for {guess.width:g}")]
+    table = [("of a coefficient", "width", "sampling", "privacy", f"records for {width:g}")]
     for label, errors in found.items():
         texts = ["suppressed", "", "", ""]
         if errors is not None:
             texts = [f"{x:.3g}" for x in (errors.width(), errors.sampling, errors.privacy)]
-            texts.append(f"{math.ceil(errors.n_samples_for(guess.width)):,}")
+            texts.append(f"{math.ceil(errors.n_samples_for(width)):,}")
         table.append((label, *texts))
     return "EXPECTED INTERVALS", table, f"({note})"
 
@@ -147,7 +140,7 @@ def _by_column(
         yield f"{column.name} ({len(reported)} of {len(own)} reported)", median
 
 
-def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
+def _alternatives(estimator: BaseEstimator, plan: Plan, shape: tuple[int, ...]) -> Block:
     adaptive, sampled = isinstance(plan, AdaptivePlan), plan.sampling_rate < 1
     epsilon = estimator.epsilon
     changes = {"this plan": {}, "half of epsilon": {"epsilon": epsilon / 2}}
@@ -159,7 +152,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
         rows[0].append("iterations afforded" if adaptive else "iterations at this plan's noise")
     noise_here = plan.first_multiplier * plan.noise_per_multiplier
     for name, change in changes.items():
-        other = clone(estimator).set_params(**change).plan(*filter(None, shape)) if change else plan
+        other = clone(estimator).set_params(**change).plan(*shape) if change else plan
         multiplier = other.first_multiplier
         noise = multiplier * other.noise_per_multiplier
         row = [name, f"{multiplier:.4g}", of_clip(noise)]
@@ -172,37 +165,7 @@ def _alternatives(estimator: BaseEstimator, plan: Plan, shape: Shape) -> Block:
     return "ALTERNATIVES", rows
 
 
-def plan_as_asked(arguments: argparse.Namespace) -> str:
-    """Return the report that the arguments of the command line ask for."""
-    if is_number := arguments.estimator in REGRESSORS:
-        for name in ("accuracy", "majority", "width", "schema"):
-            if getattr(arguments, name) is not None:
-                raise ValueError(f"--{name}: {arguments.estimator} predicts a number, not classes")
-    guess = _guess(arguments)
-    # A schema says how many features and classes there are, and the bound of the rows.
-    if guess is not None and guess.schema is not None:
-        arguments.features = guess.schema.n_encoded
-        arguments.classes = len(guess.schema.classes)
-    shape = Shape(arguments.n, arguments.features, None if is_number else arguments.classes)
-    return plan_report(_estimator(arguments, guess), shape, guess=guess)
-
-
-def _guess(arguments: argparse.Namespace) -> Guess | None:
-    """Return what was guessed, if anything."""
-    schema, width = arguments.schema, arguments.width
-    if arguments.accuracy is None:
-        if schema or arguments.majority or width:
-            raise ValueError(
-                "--schema, --majority and --width are for --accuracy, which is not given"
-            )
-        return None
-    if width and schema:
-        schema = schema.additive(1)  # one coefficient for each
-    n_classes = arguments.classes if schema is None else len(schema.classes)
-    return Guess(arguments.accuracy, arguments.majority or 1 / n_classes, schema, width)
-
-
-def _estimator(arguments: argparse.Namespace, guess: Guess | None) -> BaseEstimator:
+def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
     rate, public_n = arguments.sampling_rate, arguments.relation == "add_or_remove_one"
     if rate not in (None, 1) and arguments.estimator == "agd":
         raise ValueError("--sampling-rate: agd searches along lines through all records")
@@ -220,7 +183,7 @@ def _estimator(arguments: argparse.Namespace, guess: Guess | None) -> BaseEstima
         clip_schedule=arguments.clip,
         sampling_rate=None if rate == 1 else rate,
         # Encoded rows bring their bound to a fit.
-        max_row_norm=guess.schema.max_row_norm() if guess and guess.schema else None,
+        max_row_norm=arguments.schema.max_row_norm() if arguments.schema else None,
     )
     if arguments.preconditioner == "auto":
         return estimator

@@ -55,9 +55,18 @@ class Display:
 
         They go to one Axes each, row by row, or to those of a new figure.
         """
-        self.axes_ = self._new_axes() if ax is None else np.atleast_1d(np.asarray(ax)).ravel()
-        if len(self.axes_) != len(self.panels):
-            n, wanted = len(self.axes_), len(self.panels)
+        wanted, own_figure = len(self.panels), ax is None
+        if own_figure:
+            n_columns = self.n_columns or wanted
+            grid = math.ceil(wanted / n_columns), n_columns
+            options = {"squeeze": False, "sharey": self.share_y, "layout": "constrained"}
+            figure, axes = pyplot().subplots(*grid, figsize=self.size, **options)
+            figure.suptitle(self.title)
+            for unused in axes.ravel()[wanted:]:
+                unused.remove()
+            ax = axes.ravel()[:wanted]
+        self.axes_ = np.atleast_1d(np.asarray(ax)).ravel()
+        if (n := len(self.axes_)) != wanted:
             raise ValueError(f"ax holds {n} axes; {wanted} are needed, one per panel.")
         self.figure_ = self.axes_[0].figure
         with pyplot().rc_context({"legend.frameon": False}):
@@ -65,19 +74,8 @@ class Display:
                 draw(axes)
                 axes.grid(alpha=0.25)
                 axes.spines[["top", "right"]].set_visible(False)
-            self._add_legend(own_figure=ax is None)
+            self._add_legend(own_figure)
         return self
-
-    def _new_axes(self) -> np.ndarray:
-        n_panels = len(self.panels)
-        n_columns = self.n_columns or n_panels
-        grid = math.ceil(n_panels / n_columns), n_columns
-        options = {"squeeze": False, "sharey": self.share_y, "layout": "constrained"}
-        figure, axes = pyplot().subplots(*grid, figsize=self.size, **options)
-        figure.suptitle(self.title)
-        for unused in axes.ravel()[n_panels:]:
-            unused.remove()
-        return axes.ravel()[:n_panels]
 
     def _add_legend(self, own_figure: bool) -> None:
         """Add one legend for all panels: below them, or in the last if the figure is not ours."""

@@ -286,7 +286,10 @@ class PrivacyReport:
             ],
             "power": [
                 ("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS)),
-                *([*map(_percent, _rates(row))] for row in guarantee["power"]),
+                *(
+                    [*map(_percent, (*rates, *sure.values()))]
+                    for *rates, sure in map(dict.values, guarantee["power"])
+                ),
             ],
             "persons": persons,
             "rows": not persons,
@@ -399,10 +402,6 @@ def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
         ],
         "several_records": [{"records": k, "epsilon": ledger.group(k).epsilon()} for k in _GROUPS],
     }
-
-
-def _rates(row: Mapping[str, Any]) -> tuple[float, ...]:
-    return row["false_positive_rate"], row["true_positive_rate"], *row["posterior"].values()
 
 
 def _kind_of(ledger: PrivacyLedger) -> tuple[Any, ...]:

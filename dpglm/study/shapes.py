@@ -51,7 +51,7 @@ class Term:
 
     def of(self, numbers: Any) -> np.ndarray:
         """Return what is added for each of what ``column.numbers`` returns, (n,)."""
-        return self._product(numbers) - self.centre
+        return self._encoded(numbers) @ self.coef - self.centre
 
     @cached_property
     def public(self) -> Any:
@@ -67,7 +67,7 @@ class Term:
 
     @cached_property
     def centre(self) -> float:
-        return self._product(self.public).mean()
+        return (self._encoded(self.public) @ self.coef).mean()
 
     @cached_property
     def noise_std(self) -> np.ndarray:
@@ -102,9 +102,6 @@ class Term:
             blocks = sparse.eye_array(last + 1, format="csr")
             return {name: self.of(blocks[[k]])[0] for name, k in codes.items()}
         return {name: self.of(np.array([k]))[0] for name, k in codes.items()}
-
-    def _product(self, numbers: Any) -> np.ndarray:
-        return self._encoded(numbers) @ self.coef
 
     def _encoded(self, numbers: Any) -> Any:
         return encode([self.column], {self.column.name: numbers}, sparse_output=True)
@@ -155,7 +152,10 @@ def terms_of(
         score = "logarithm of " * isinstance(model, _WITH_LOG_LINK) + schema.target.name
     else:
         raise ValueError(f"pos_label={pos_label!r} is for classes, and a number is predicted.")
-    *coef, intercept = _weights(model)[place]
+    weights = np.atleast_2d(model.coef_)
+    weights = np.column_stack([weights, np.broadcast_to(model.intercept_, len(weights))])
+    weights = np.vstack([-weights, weights]) if len(weights) == 1 else weights
+    *coef, intercept = weights[place]
     blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None)).values()
     noise = coefficient_noise(model)
     terms = [
@@ -178,13 +178,6 @@ def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
         )
     check_is_fitted(estimator)
     return estimator, schema
-
-
-def _weights(model: Any) -> np.ndarray:
-    """Return the coefficients of the score of each class, with the intercept as the last."""
-    coef = np.atleast_2d(model.coef_)
-    weights = np.column_stack([coef, np.broadcast_to(model.intercept_, len(coef))])
-    return np.vstack([-weights, weights]) if len(weights) == 1 else weights
 
 
 def explain_local(
@@ -348,7 +341,14 @@ def _draw_line(axes: Any, term: Term) -> None:
         # Seconds, as a position between bounds may be within a day.
         x = (86_400 * x).astype("datetime64[s]")
     elif isinstance(column, NumericColumn):
-        _mark_numbers(axes, column)
+        if column.scale == "asinh":
+            # Ticks of one digit at about equal distances; matplotlib's own overlap near zero.
+            ticks = {float(f"{value:.1g}") for value in column.values_at(np.linspace(0.0, 1.0, 6))}
+            axes.set_xscale("asinh", linear_width=column.linear_width)
+            axes.set_xticks(sorted(ticks))
+            axes.minorticks_off()
+        large = require("matplotlib.ticker", "plot", "Plotting").EngFormatter(sep="")
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if abs(x) < 10_000 else large(x))
     else:
         style = {"marker": "o", "linestyle": ":"}
         _name_ticks(axes, [str(value) for value in column.categories])
@@ -363,18 +363,6 @@ def _draw_line(axes: Any, term: Term) -> None:
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(axes.xaxis.get_major_locator()))
     for value in term.exceptions.values():
         axes.axhline(value, **_MISSING)
-
-
-def _mark_numbers(axes: Any, column: NumericColumn) -> None:
-    ticker = require("matplotlib.ticker", "plot", "Plotting")
-    if column.scale == "asinh":
-        # Ticks of one digit at about equal distances; matplotlib's own overlap near zero.
-        ticks = {float(f"{value:.1g}") for value in column.values_at(np.linspace(0.0, 1.0, 6))}
-        axes.set_xscale("asinh", linear_width=column.linear_width)
-        axes.set_xticks(sorted(ticks))
-        axes.minorticks_off()
-    large = ticker.EngFormatter(sep="")
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if abs(x) < 10_000 else large(x))
 
 
 def _draw_bars(axes: Any, term: Term) -> None:

@@ -298,7 +298,17 @@ class UtilityGraph:
         settings = self._settings()
         X, y = check_X_y(X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         rng = check_random_state(self.random_state)
-        splits = self._splits(y, rng)
+        splits = []
+        for _ in range(self.n_repeats):
+            train, test = resampled_split(len(y), self.n_samples, rng)
+            for part, use in ((train, "fit"), (test, "score")):
+                missing = np.setdiff1d(y, y[part])
+                if len(missing):
+                    raise ValueError(
+                        f"none of the {len(part)} rows to {use} has the label {missing[0]!r}; give "
+                        "more public rows of that label."
+                    )
+            splits.append((train, test))
         # Drawn before the fits, so that their order and the number of processes change nothing.
         seeds = np.full((len(splits), len(settings)), None)
         if self.random_state is not None:
@@ -316,21 +326,6 @@ class UtilityGraph:
         if all(cell.error is not None for cell in cells):
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
         return UtilityGraphResults(configured(self.estimator, {}), cells, self.n_samples)
-
-    def _splits(self, y: np.ndarray, rng: np.random.RandomState) -> list[tuple]:
-        """Return the rows to fit and those to score of each repeat, all labels among both."""
-        splits = []
-        for _ in range(self.n_repeats):
-            train, test = resampled_split(len(y), self.n_samples, rng)
-            for part, use in ((train, "fit"), (test, "score")):
-                missing = np.setdiff1d(y, y[part])
-                if len(missing):
-                    raise ValueError(
-                        f"none of the {len(part)} rows to {use} has the label {missing[0]!r}; give "
-                        "more public rows of that label."
-                    )
-            splits.append((train, test))
-        return splits
 
     def _settings(self) -> list[dict[str, Any]]:
         check_whole("n_samples", self.n_samples)
@@ -383,21 +378,18 @@ def _simulated(
         try:
             model.fit(X[train], y[train])
             found = scores(model, X[test], y[test])
-            passes = _passes(model)
         except _REASONS as error:
             return place, one_line(str(error)) or type(error).__name__
     if not np.isfinite([*found.values()]).all():
         return place, "The scores are not finite: lower step_schedule."
-    return place, found | {"passes": passes}
-
-
-def _passes(model: BaseEstimator) -> float | None:
-    """Return how often a fit read each record, on average: once for each release but of batches."""
+    found["passes"] = None
     trace = getattr(model[-1] if isinstance(model, Pipeline) else model, "trace_", None)
-    if trace is None:
-        return None
-    first = [] if trace.whitening is None else trace.whitening.events
-    return float(sum(getattr(event, "sampling_rate", 1.0) for event in [*first, *trace.events]))
+    if trace is not None:
+        # Each release reads all records, but for those of batches.
+        first = [] if trace.whitening is None else trace.whitening.events
+        events = [*first, *trace.events]
+        found["passes"] = float(sum(getattr(event, "sampling_rate", 1.0) for event in events))
+    return place, found
 
 
 def _cell(params: dict[str, Any], outcomes: list[dict[str, Any] | str]) -> UtilityCell:

@@ -22,7 +22,6 @@ from dpglm.exceptions import UtilityWarning, advising
 from dpglm.schema.table import positive_place
 from dpglm.workflow.releases import (
     MIDDLES,
-    NoisyTable,
     Released,
     fitted_classes,
     ranking_score,
@@ -78,14 +77,6 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-def _prior(table: NoisyTable) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of positives (n_bins,) and the number of records (n_bins,) of each bin."""
-    # Records that the noise can stand for, as the bin's own probability has them.
-    added = max(table.std(np.eye(1, table.counts.size, table.counts.size - 1)).item(), 1e-3)
-    n = table.by_class.sum(axis=0) + added
-    return (table.by_class[1] + added * expit(MIDDLES)) / n, n
-
-
 @dataclass(eq=False, repr=False)
 class PrivateCalibratedClassifier(_OnNoisyTable):
     """Private counterpart of `CalibratedClassifierCV(FrozenEstimator(estimator))`.
@@ -132,7 +123,11 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
         check_choice("method", self.method, ("sigmoid", "isotonic"))
 
     def _learn(self, released: Released) -> Any:
-        share, n = _prior(released.table)
+        table, size = released.table, released.table.counts.size
+        # Records that the noise can stand for, as the bin's own probability has them.
+        added = max(table.std(np.eye(1, size, size - 1)).item(), 1e-3)
+        n = table.by_class.sum(axis=0) + added
+        share = (table.by_class[1] + added * expit(MIDDLES)) / n
         if self.method == "isotonic":
             rising = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
             return rising.fit(MIDDLES, share, sample_weight=n)
@@ -154,10 +149,6 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
         """Return the class of the larger probability (n_samples,)."""
         positive = self.predict_proba(X)[:, 1] > 0.5
         return self.classes_[positive.astype(int)]
-
-
-def _estimator_has(name: str) -> Any:
-    return available_if(lambda self: hasattr(self.estimator, name))
 
 
 @dataclass(eq=False, repr=False)
@@ -233,13 +224,13 @@ class PrivateThresholdClassifier(_OnNoisyTable):
             score = expit(score)
         return self.classes_[np.where(score >= self.threshold_, positive, 1 - positive)]
 
-    @_estimator_has("predict_proba")
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the estimator's own probabilities (n_samples, 2)."""
         check_is_fitted(self)
         return self.estimator.predict_proba(X)
 
-    @_estimator_has("decision_function")
+    @available_if(lambda self: hasattr(self.estimator, "decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the estimator's own decision function (n_samples,)."""
         check_is_fitted(self)

@@ -50,8 +50,8 @@ class _Findings(list[Finding]):
 def check_pipeline(estimator: Any) -> list[Finding]:
     """Return the steps that read other people's rows, with what to use instead.
 
-    A class of scikit-learn that is not known to be harmless is taken to break the guarantee. The
-    check does not cover what happened before the pipeline.
+    A class of scikit-learn that is not known to be harmless is taken to break the guarantee. What
+    happened before the pipeline is not checked.
 
     Parameters
     ----------
@@ -224,7 +224,13 @@ def _facts_of_parameters(step: Any) -> Iterator[str]:
         yield "func"
     if callable(getattr(step, "max_features", None)):
         yield "max_features"
-    if _counts_zeros(step):
+    inner = [*getattr(step, "transformers", ()), getattr(step, "remainder", ())]
+    sparse = any(
+        getattr(part, "sparse_output", type(part).__name__.endswith(("Vectorizer", "Hasher")))
+        for _, part in parts_of(inner)
+    )
+    if sparse and getattr(step, "sparse_threshold", 0):
+        # It is sparse itself by the number of zeros.
         yield "sparse_threshold"
     if any(vars(step).get(part, step) is None for part in ("estimator", "final_estimator")):
         yield "default_estimator"
@@ -244,17 +250,6 @@ def _warns_of_values(step: Any) -> bool:
     except Exception:
         return True
     return False
-
-
-def _counts_zeros(step: Any) -> bool:
-    """Return whether parts of a step may be sparse, so that it is by the number of zeros."""
-    if not getattr(step, "sparse_threshold", 0):
-        return False
-    inner = [*getattr(step, "transformers", ()), getattr(step, "remainder", ())]
-    return any(
-        getattr(part, "sparse_output", type(part).__name__.endswith(("Vectorizer", "Hasher")))
-        for _, part in parts_of(inner)
-    )
 
 
 def _facts_of_folds(step: Any, private_count: bool) -> Iterator[str]:
@@ -316,21 +311,16 @@ def total_privacy(
     if total is None:
         raise ValueError(f"total_privacy found no private fit in {study!r:.80}.")
     total = stated(total, findings_of(study))
-    assumptions = dict.fromkeys((*total.assumptions, *_assumed_of(study)))
-    return replace(total, assumptions=tuple(assumptions))
-
-
-def _assumed_of(study: Any) -> Iterator[str]:
-    """Yield what has to be assumed of scores and of labels."""
-    yield (
+    assumed = [
         "no other fit was made to these records: one that a later fit replaced, or of which scores "
         "alone were kept, is not counted"
-    )
+    ]
     if any(name == "score_time" for name, _ in inside(study)):
-        yield "the scores, which have no noise or are charged as well, are not released"
-    for _, part in parts_of(study):
-        if type(part).__name__ in _known()["read_labels"]:
-            yield f"the label set, which {type(part).__name__} reads off the labels, is public"
+        assumed.append("the scores, which have no noise or are charged as well, are not released")
+    kinds = (type(part).__name__ for _, part in parts_of(study))
+    for name in filter(_known()["read_labels"].__contains__, kinds):
+        assumed.append(f"the label set, which {name} reads off the labels, is public")
+    return replace(total, assumptions=tuple(dict.fromkeys((*total.assumptions, *assumed))))
 
 
 @dataclass

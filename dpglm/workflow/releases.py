@@ -186,11 +186,8 @@ class ScoredRecords:
             return math.fsum(centred if name == "loss" else centred**2 - self.loss_bound**2 / 8)
         if name == "records":
             return n_counted
-        counted = {
-            "right": self.label == self.predicted,
-            "positive": positive,
-            "predicted": self.predicted == 1,
-        }[name]
+        right, predicted = self.label == self.predicted, self.predicted == 1
+        counted = {"right": right, "positive": positive, "predicted": predicted}[name]
         return counted.sum() - n_counted / 2
 
     def _counts(self, n_rows: int, column: np.ndarray, n_columns: int) -> np.ndarray:
@@ -307,7 +304,14 @@ def released_statistics(
         else:
             records = records_of_numbers(model, X, y, deviances)
     n_records = budget.public_n_samples(records.n_records)
-    _check_size(budget, n_records)
+    if n_records > _MAX_RECORDS:
+        raise ValueError(f"Scores are for up to {_MAX_RECORDS:,} records, not {n_records:,}.")
+    # A sum is at most n times its sensitivity, one of the table 6 n times; a grid has 2^62 steps.
+    if 2**30 < n_records * max(budget.epsilon, 6 * budget.mu) < math.inf:
+        raise ValueError(
+            f"epsilon={budget.epsilon:g} is too large for noise on sums of {n_records} records: "
+            "take a smaller one, or epsilon=inf for no noise."
+        )
     is_exact = budget.n_samples_estimate is None
     if not is_exact and names != ["table"]:
         names = ["records", *names]
@@ -383,19 +387,6 @@ def _positive_place(model: Any, pos_label: Any) -> int:
         parts += frozen.get_params().values()
     schema = next((part for part in parts if isinstance(part, Schema)), None)
     return positive_place(classes, pos_label, schema)
-
-
-def _check_size(budget: PrivacyBudget, n_records: int) -> None:
-    """Refuse more records than are counted exactly, and sums that are too large for their grid."""
-    if n_records > _MAX_RECORDS:
-        raise ValueError(f"Scores are for up to {_MAX_RECORDS:,} records, not {n_records:,}.")
-    # A sum is at most n times its sensitivity, one of the table 6 n times; a grid has 2^62 steps.
-    largest = n_records * max(budget.epsilon, 6 * budget.mu)
-    if not largest <= 2**30 and not math.isinf(budget.epsilon):
-        raise ValueError(
-            f"epsilon={budget.epsilon:g} is too large for noise on sums of {n_records} records: "
-            "take a smaller one, or epsilon=inf for no noise."
-        )
 
 
 def _at_once(

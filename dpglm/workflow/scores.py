@@ -55,15 +55,13 @@ class PrivateScore:
 
 def counts_with_noise(matrix: PrivateScore) -> list[list[str]]:
     """Return counts as text with the intervals of their noise, with both ends if one is cut off."""
-    cells = np.stack([matrix.value, *matrix.noise_interval], axis=-1).tolist()
-    return [[_with_noise(*cell) for cell in row] for row in cells]
-
-
-def _with_noise(value: float, low: float, high: float) -> str:
-    half = (high - low) / 2
-    if math.isclose(value - low, half, rel_tol=1e-6, abs_tol=1e-6):
-        return f"{value:,.0f} ± {half:,.0f}"
-    return f"{value:,.0f} ({low:,.0f} to {high:,.0f})"
+    value, (low, high) = matrix.value, matrix.noise_interval
+    half, texts = (high - low) / 2, np.empty(value.shape, dtype=object)
+    for k, v in np.ndenumerate(value):
+        texts[k] = f"{v:,.0f} ({low[k]:,.0f} to {high[k]:,.0f})"
+        if math.isclose(v - low[k], half[k], rel_tol=1e-6, abs_tol=1e-6):
+            texts[k] = f"{v:,.0f} ± {half[k]:,.0f}"
+    return texts.tolist()
 
 
 def _with_errors(
@@ -86,11 +84,9 @@ def _interval(low: Any, high: Any, least: float, most: float) -> tuple[Any, Any]
 
 def _plain(value: Any) -> Any:
     """Return a float, or an array that nobody can write to."""
-    if np.ndim(value) == 0:
-        return float(value)
     value = np.array(value, dtype=float)
     value.flags.writeable = False
-    return value
+    return value if value.ndim else float(value)
 
 
 def proportion(share: Any, noise: Any, n: Any, quantile: float) -> PrivateScore:
@@ -460,8 +456,7 @@ def _calibration_curve(released: Released) -> PrivateCalibrationCurve:
 
 
 def _threshold(released: Released) -> float:
-    table = released.table
-    return float(released.on_scale(table.best_edge(*(1 / table.totals))))
+    return float(released.on_scale(released.table.best_edge(*(1 / released.table.totals))))
 
 
 @dataclass(eq=False)

@@ -233,8 +233,11 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = utils.indexable(X, y)
         settings = self._settings()
-        # An error of a row must come before anything is charged.
-        widths = [_width(self._configured(setting), X, y) for setting in settings]
+        # How many columns each is given; an error of a row must come before anything is charged.
+        widths = [
+            training_data(_private_step(model)[1], _encoded(model, X, y), y).shape[1]
+            for model in map(self._configured, settings)
+        ]
         y, classes = checked_target(_private_step(self.estimator)[1], y), None
         if not is_regressor(self):
             if self._declared() is None:
@@ -417,11 +420,6 @@ def _private_step(estimator: Any) -> tuple[str, Any]:
             f"not {type(last).__name__}."
         )
     return prefix, last
-
-
-def _width(model: Any, X: Any, y: Any) -> int:
-    """Return how many columns the private estimator is given, all rows checked."""
-    return training_data(_private_step(model)[1], _encoded(model, X, y), y).shape[1]
 
 
 def _encoded(model: Any, X: Any, y: Any) -> Any:

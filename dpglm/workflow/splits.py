@@ -170,7 +170,10 @@ def _places(
         names = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         # For dates, tolist returns numbers in a unit that other rows may decide.
         dated = getattr(getattr(ids, "dtype", None), "kind", "") in ("m", "M")
-        if len(names) != n_rows or dated or not all(map(_is_name, names)):
+        # A timedelta of numpy counts as a whole number.
+        dated = dated or any(isinstance(name, (bool, np.timedelta64)) for name in names)
+        named = all(isinstance(name, (Integral, str, bytes)) for name in names)
+        if len(names) != n_rows or dated or not named:
             raise ValueError(
                 "ids must be one whole number, string or bytes for each row: none missing, no date "
                 "and no truth value. Turn others into strings, each separately."
@@ -185,12 +188,6 @@ def _places(
     places = np.empty(n_rows, dtype=np.int64)
     places[np.argsort([place_of(i) for i in range(n_rows)], kind="stable")] = np.arange(n_rows)
     return places, n_rows
-
-
-def _is_name(name: Any) -> bool:
-    # A timedelta of numpy counts as a whole number.
-    no_name = isinstance(name, (bool, np.timedelta64))
-    return isinstance(name, (Integral, str, bytes)) and not no_name
 
 
 def _bytes(name: int | str | bytes) -> bytes:
