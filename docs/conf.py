@@ -45,6 +45,7 @@ nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_execution_timeout = 180
 nb_merge_streams = True
+nb_output_stderr = "remove"  # warnings name files of the machine
 autosummary_generate = True
 maximum_signature_line_length = 60  # of longer ones each parameter has its own line
 autodoc_typehints = "none"  # numpydoc says the types of parameters

@@ -13,25 +13,19 @@ from dpglm import seeded_noise
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(
-    r"^(<!-- not run: .+ -->\n)?```(python|yaml|\{code-cell\} ipython3)\n(?::[^\n]+\n)*(.*?)^```",
+    r"^(<!-- not run: .+ -->\n)?```(?:python|\{code-cell\} ipython3)\n((?::[^\n]+\n)*)(.*?)^```",
     re.M | re.S,
 )
 BLOCKS = {page.name: BLOCK.findall(page.read_text(encoding="utf-8")) for page in PAGES}
 
 
-def marked(name):
-    """Leave all pages but one to the slow run."""
-    return name if name == "tables.md" else pytest.param(name, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", [marked(name) for name, blocks in BLOCKS.items() if blocks])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, blocks in BLOCKS.items() if blocks])
 def test_the_blocks_of_a_page_run_one_after_the_other(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    for left_out, language, text in BLOCKS[name]:
-        if language == "yaml":  # a schema, filled in by hand
-            Path("staff.yaml").write_text(text, encoding="utf-8")
-        elif not left_out:
+    for left_out, options, text in BLOCKS[name]:
+        if not left_out and "skip-execution" not in options:
             exec(compile(text, name, "exec"), names)
 
 

@@ -379,7 +379,7 @@ def _draw_bars(axes: Any, term: Term) -> None:
     axes.bar(range(len(names)), [*added, *others.values()], color=colors, zorder=2)
     if half.any():
         places = range(len(added))
-        axes.errorbar(places, added, half, fmt="none", ecolor="0.3", capsize=2, zorder=3)
+        axes.errorbar(places, added, half, fmt="none", ecolor="0.5", capsize=2, zorder=3)
     _name_ticks(axes, names)
 
 
