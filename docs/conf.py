@@ -98,7 +98,6 @@ warnings.filterwarnings("ignore", category=PrivacyWarning, message="Scores of sc
 PAGES = {
     "README.md": "index",
     "benchmarks/README.md": "benchmarks",
-    "benchmarks/trials.md": "trials",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
     "SECURITY.md": "security",
