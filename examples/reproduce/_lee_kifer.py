@@ -1,5 +1,6 @@
 """What the scripts about Lee & Kifer (2018) share: data, methods, scores on the folds, claims."""
 
+import math
 import os
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping
@@ -9,14 +10,13 @@ from typing import Any
 import numpy as np
 from _report import Report, mean_and_error
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.datasets import fetch_kddcup99 as fetch_raw_kddcup99
 from sklearn.utils import resample
 
-from dpglm import DPAGDClassifier
-from dpglm.datasets import fetch_table, sample_from_schema
-from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
-from dpglm.study.comparison import ComparisonResults, compare
+from dpglm import DPAGDClassifier, baselines
+from dpglm.datasets import fetch_table
+from dpglm.schema import CategoricalColumn, Schema
+from dpglm.study.comparison import ComparisonResults, compare, read_records
 from dpglm.study.methods import METHODS
 
 SOURCE = (
@@ -25,42 +25,20 @@ SOURCE = (
 )
 DELTA = 1e-8
 
-PUBLISHED, OURS = "DP-AGD, as published", "DP-AGD, our defaults"
-NOT_PRIVATE, STATE_OF_THE_ART = "not private", "SGD-MA"
-OUTPUT = "OutPert"
-# What the paper calls prior algorithms, by our names for the methods.
-PRIOR = {
-    "ObjPert": "objective-perturbation",
-    OUTPUT: "descent-output",
-    "PrivGene": "privgene",
-    "SGD-Adv": "sgd-advanced",
+PUBLISHED, OURS = "DP-AGD", "DP-AGD, our defaults"
+WIDER = "DP-AGD, gamma 0.3"
+NOT_PRIVATE, MAJORITY, STATE_OF_THE_ART = "not private", "majority", "SGD-MA"
+RIVALS = {
+    "ObjPert": baselines.ObjectivePerturbation,
+    "OutPert": baselines.DescentOutputPerturbation,
+    "PrivGene": baselines.PrivGene,
+    "SGD-Adv": baselines.SGDAdvancedComposition,
+    STATE_OF_THE_ART: baselines.SGDMomentsAccountant,
 }
-# Points that a gamma of .3 gains on .1 at epsilon .1, and their error: Figure 1(b) on Adult.
-GAMMA = 3.65, 1.15
-# Rivals that are stronger here than in the paper.
-STRONGER = ["ObjPert", "OutPert", "PrivGene", STATE_OF_THE_ART]
-WHY_NOT_COMPARABLE = (
-    "ObjPert is charged here by its exact profile, more tightly than was known in 2018, and its "
-    "rows are shortened to norm 3 instead of 1, OutPert has the noise of the exact Gaussian "
-    "mechanism, SGD-MA is charged by its privacy loss distribution, and PrivGene chooses by the "
-    "bounded range of its scores, four times as sharply as the authors' program at the same cost, "
-    "over 20 generations or more, so that they are stronger rivals than the paper's; on the other "
-    "hand OutPert and SGD-MA, which the paper tunes, are not tuned here. And gamma, .1 as in the "
-    "authors' program, and the penalty are not printed: a gamma of .3 gains DP-AGD {} ±{} points "
-    "at epsilon .1 on Adult (Figure 1(b))".format(*GAMMA)
-)
-# SGD-MA takes up to 20,000 batches at a step of .1; these go as far in fewer, longer steps.
-SHORTER_SGD = {
-    0.4: {"max_iter": 2000, "step": 0.2},
-    0.8: {"max_iter": 2000, "step": 0.7},
-    1.6: {"max_iter": 2000, "step": 1.0},
-}
+# Those that need a smooth loss.
+SMOOTH = ("ObjPert", "OutPert")
 # Accuracy in percent, loss as it is; factor, and whether larger is better.
 METRICS = {"accuracy": (100.0, 1), "training_loss": (1.0, -1)}
-WHY_HALF_IS_OPEN = (
-    "against the rivals that are not stronger here it is so at exactly half of our epsilons, and "
-    "neither the paper's epsilons nor its gamma are printed"
-)
 # "Competitive" and "little impact" mean no more than so many points of accuracy.
 MARGIN = 1.0
 WITHIN = f"no more than {MARGIN:g} point, or than the noise"
@@ -127,16 +105,6 @@ def found(file: str, data_home: str | None) -> Path | None:
     return next((folder / file for folder in folders if (folder / file).is_file()), None)
 
 
-def artificial_ipums(n_samples: int = 40_000) -> tuple[Any, np.ndarray]:
-    """Return artificial records of the size of IPUMS-US: 57 columns of a made-up census."""
-    sizes = [2, 4, 5, 6, 9, 12, 15]
-    columns = [NumericColumn(name, 0, 1) for name in ("age", "schooling", "hours", "weeks")]
-    columns += [CategoricalColumn(f"c{k}", [f"{j}" for j in range(k)]) for k in sizes]
-    schema = Schema("artificial", columns, Target("rich", [0, 1]))
-    X, y = sample_from_schema(schema.additive(1), n_samples, random_state=0)
-    return sparse.csr_matrix(X), y
-
-
 def kddcup99(data_home: str | None, n_samples: int | None) -> tuple[Any, np.ndarray]:
     """Return so many rows of KDD Cup 1999, labelled as in the paper: an attack on the service?"""
     bunch = fetch_table("kddcup99", data_home)
@@ -164,27 +132,27 @@ def drawn(X: Any, y: np.ndarray, n_samples: int | None) -> tuple[Any, np.ndarray
     return X, y
 
 
-def methods(loss: str, classes: Iterable[Any], everything: bool = False) -> dict[str, Any]:
-    """Return the methods of the paper, corrected, and this package's own, for a loss."""
-    suffix = "" if loss == "logistic" else "-svm"
-    own = "DPLogisticRegression" if loss == "logistic" else "DPLinearSVM"
-    names = {
-        OURS: f"agd{suffix}",
-        own: loss,
-        **{name: f"{key}{suffix}" for name, key in PRIOR.items()},
-        STATE_OF_THE_ART: f"sgd-moments{suffix}",
-        NOT_PRIVATE: f"reference{suffix}",
+def least_of_moments(delta: float) -> float:
+    """Return the epsilon below which 32 moments, those of the authors' program, state nothing."""
+    return math.log(1 / delta) / 32
+
+
+def methods(loss: str, classes: Iterable[Any]) -> dict[str, Any]:
+    """Return the methods of the paper as it ran them, and this package's DP-AGD, for a loss."""
+    svm, classes = loss == "svm", list(classes)
+    hinge, smooth = ("hinge", "smoothed_hinge") if svm else ("logistic", "logistic")
+    found = {
+        PUBLISHED: DPAGDClassifier.as_published(loss=hinge, classes=classes),
     }
-    if everything:
-        names["minimiser + noise (2011)"] = f"output-perturbation{suffix}"
-    if loss == "logistic":
-        names["majority"] = "majority"
-    classes = list(classes)
-    published = DPAGDClassifier.as_published(
-        loss="logistic" if loss == "logistic" else "hinge", classes=classes
-    )
-    made = {name: METHODS[key].with_parameters(classes=classes) for name, key in names.items()}
-    return {PUBLISHED: published, **made}
+    if not svm:
+        found[WIDER] = DPAGDClassifier.as_published(classes=classes, budget_growth=0.3)
+        found[MAJORITY] = baselines.MajorityClassifier(classes=classes)
+    for name, rival in RIVALS.items():
+        own = smooth if name in SMOOTH else hinge
+        found[name] = rival.as_published(loss=own, classes=classes)
+    found[OURS] = DPAGDClassifier(loss=smooth, classes=classes)
+    found[NOT_PRIVATE] = METHODS["reference-svm" if svm else "reference"].estimator
+    return found
 
 
 def compared(
@@ -192,29 +160,47 @@ def compared(
     data: Any,
     estimators: Mapping[str, Any],
     epsilons: Iterable[float],
-    shorter_sgd: Mapping[float, dict[str, float]] = SHORTER_SGD,
+    finished: bool = False,
     **options: Any,
 ) -> ComparisonResults:
-    """Compare, and end the script with the reasons if a fit failed."""
+    """Compare, and end the script with the reasons if a fit failed.
+
+    SGD-MA joins where the moments accountant states so small an epsilon. With ``finished`` nothing
+    is fitted that the file of results has not.
+    """
     options, records = {"delta": DELTA, **options}, []
-    unchanged = [epsilon for epsilon in epsilons if epsilon not in shorter_sgd]
-    groups = [(unchanged, {})] if unchanged else []
-    groups += [([e], sgd) for e, sgd in shorter_sgd.items() if e in epsilons]
-    for group, sgd in groups:
-        chosen = {k: clone(v) for k, v in estimators.items() if not (k == NOT_PRIVATE and records)}
-        if STATE_OF_THE_ART in chosen:
-            chosen[STATE_OF_THE_ART].set_params(**sgd)
-        results = compare({name: data}, chosen, epsilons=group, **options)
-        if results.errors:
-            raise SystemExit(results.notes())
-        records += results.records
+    if finished:
+        known = read_records(options["results_file"]).values()
+        of_table = [
+            r for r in known if r["dataset"] == name and r["n_splits"] == options["n_splits"]
+        ]
+        wanted = {*epsilons, None}
+        return ComparisonResults(
+            [r for r in of_table if r["estimator"] in estimators and r["epsilon"] in wanted]
+        )
+    least = least_of_moments(options["delta"])
+    small = [epsilon for epsilon in epsilons if epsilon <= least]
+    large = [epsilon for epsilon in epsilons if epsilon > least]
+    for group in (small, large):
+        chosen = {
+            key: estimator
+            for key, estimator in estimators.items()
+            if not (
+                (key == NOT_PRIVATE and records) or (key == STATE_OF_THE_ART and group is small)
+            )
+        }
+        if group:
+            results = compare({name: data}, chosen, epsilons=group, **options)
+            if results.errors:
+                raise SystemExit(results.notes())
+            records += results.records
     return ComparisonResults(records)
 
 
 def folds(results: ComparisonResults, metric: str, epsilon: float) -> dict[str, np.ndarray]:
     """Return the scores of every estimator at an epsilon, in the order of repeats and folds.
 
-    Those without privacy count at every epsilon.
+    Those without privacy count at every epsilon. Folds that one of them lacks are left out.
     """
     values: dict[str, dict[tuple[int, int], float]] = {}
     for record in results.records:
@@ -222,7 +208,8 @@ def folds(results: ComparisonResults, metric: str, epsilon: float) -> dict[str, 
             fold = record["repeat"], record["fold"]
             score = METRICS[metric][0] * record[metric]
             values.setdefault(record["estimator"], {})[fold] = score
-    return {name: np.array([of[fold] for fold in sorted(of)]) for name, of in values.items()}
+    common = sorted(set.intersection(*map(set, values.values()))) if values else []
+    return {name: np.array([of[fold] for fold in common]) for name, of in values.items()}
 
 
 def gain(scores: Mapping[str, np.ndarray], name: str, others: Iterable[str]) -> tuple:
@@ -236,43 +223,26 @@ def matters(mean: float, error: float) -> bool:
     return abs(mean) > max(MARGIN, 2 * error)
 
 
-def wide_range(epsilons: list[float], fits: list[bool]) -> tuple[bool | None, str]:
-    """Return whether something fits at more than half of the epsilons (half: None), and where."""
-    where = [f"{epsilon:g}" for epsilon, fit in zip(epsilons, fits, strict=True) if fit]
-    half = 2 * len(where) == len(epsilons)
-    shown = f"at {'exactly half, ' if half else ''}{', '.join(where) or 'no epsilon'}"
-    return None if half else 2 * len(where) > len(epsilons), shown
-
-
-def claim_competitive(report: Report, title: str, results: Any, epsilons: list[float]) -> None:
-    """Add that DP-AGD is the best, or not far behind, over a wide range of the epsilons.
-
-    What only the rivals that are stronger here than in the paper refute is not comparable, nor
-    what is so at exactly half of the epsilons.
-    """
-    rivals = [*PRIOR, STATE_OF_THE_ART]
-    parts, ours = [], []
-    fits: dict[str, list[bool]] = {"all": [], "others": []}
+def in_range(results: ComparisonResults, epsilons: list[float]) -> tuple[list[float], str]:
+    """Return where DP-AGD is the most accurate or competitive, and by how much."""
+    near, parts = [], []
     for epsilon in epsilons:
-        scores = folds(results, "accuracy", epsilon)
-        for key, names in (("others", [n for n in rivals if n not in STRONGER]), ("all", rivals)):
-            best, mean, error = gain(scores, PUBLISHED, names)
-            fits[key].append(mean > 0 or not matters(mean, error))
+        best, mean, error = gain(folds(results, "accuracy", epsilon), PUBLISHED, RIVALS)
+        if mean > 0 or not matters(mean, error):
+            near.append(epsilon)
         parts.append(f"{epsilon:g}: {mean:+.2f} ±{error:.2f} ({best})")
-        _, mean, _ = gain(scores, OURS, rivals)
-        ours.append(f"{mean:+.2f}")
-    holds, where = wide_range(epsilons, fits["all"])
-    holds_of_others, others = wide_range(epsilons, fits["others"])
-    verdict = holds or (False if holds_of_others is False else None)
-    report.claim(
-        f"{title}: DP-AGD is the most accurate or competitive over a wide range of epsilon",
-        paper="abstract and Section 6.3",
-        ours="; ".join(parts),
-        holds=verdict,
-        remark=f"{where} ({WITHIN}); without {', '.join(STRONGER)} {others}; with our defaults "
-        f"{', '.join(ours)}",
-        why=WHY_NOT_COMPARABLE if holds_of_others else WHY_HALF_IS_OPEN if verdict is None else "",
-    )
+    return near, "; ".join(parts)
+
+
+def measured(results: ComparisonResults, epsilons: list[float]) -> list[float]:
+    """Return the epsilons at which at least two folds are finished."""
+    scores = {epsilon: folds(results, "accuracy", epsilon) for epsilon in epsilons}
+    return [e for e, of in scores.items() if PUBLISHED in of and len(of[PUBLISHED]) > 1]
+
+
+def listed(epsilons: Iterable[float]) -> str:
+    """Return epsilons as text."""
+    return ", ".join(f"{epsilon:g}" for epsilon in epsilons) or "no epsilon"
 
 
 def add_tables(
@@ -308,19 +278,22 @@ def add_table(
 
 
 def figure(panels: Mapping[str, ComparisonResults]) -> Callable[[Any], Any]:
-    """Return what draws accuracy and loss against epsilon, one row of panels per comparison."""
+    """Return what draws accuracy above loss against epsilon, a column for each comparison."""
 
     def drawing(plt: Any) -> Any:
         from dpglm.study import plot
 
+        size = 3.6 * len(panels) + 0.4, 6.4
         fig, axes = plt.subplots(
-            len(panels), 2, figsize=(10.5, 3.6 * len(panels)), layout="constrained", squeeze=False
+            2, len(panels), figsize=size, layout="constrained", squeeze=False, sharex=True
         )
-        for (title, results), row in zip(panels.items(), axes, strict=True):
-            metrics = ("accuracy", "training_loss")
-            plot(results, ax=row, metrics=metrics)
-            row[0].set_title(title, loc="left", fontsize=10)
-            row[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+        for (title, results), column in zip(panels.items(), axes.T, strict=True):
+            plot(results, ax=column, metrics=("accuracy", "training_loss"))
+            handles, labels = column[0].get_legend_handles_labels()
+            column[1].get_legend().remove()
+            column[0].set(title=title, xlabel="")
+        n_columns = min(5, 1 + 2 * len(panels))
+        fig.legend(handles, labels, loc="outside lower center", ncols=n_columns, frameon=False)
         return fig
 
     return drawing
@@ -334,3 +307,4 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--results", type=Path, metavar="FILE", help="keep finished fits there, and resume from it"
     )
+    parser.add_argument("--finished", action="store_true", help="take those, and fit no more")

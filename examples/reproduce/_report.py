@@ -6,14 +6,16 @@ the options that all scripts have:
     def reproduce(arguments):
         report = Report("Their figure 1", "Authors (year), section")
         paper = printed("yu.variance_at_0.9")
-        report.claim("noise is amplified", paper=paper, ours="5.29 ±0.01", holds=True)
+        report.claim("noise is amplified", paper=paper, ours="5.29 ±0.01", holds=5.29 > paper.value)
         return report
 
     def main(argv=None):
         return run(__doc__, reproduce, argv)
 
-A claim is what the source prints. What we find besides is a table or a note, and what the authors'
-program does goes to `Report.program`, so that the headline counts nothing else.
+A claim is half a sentence of the source, decided by a test that can come out either way: it holds,
+or it does not. A slip is what the source prints wrongly, if a test shows so. What was not run says
+why. What we find besides is a table or a note, and what the authors' program does goes to
+`Report.program`.
 """
 
 import argparse
@@ -33,7 +35,7 @@ _WIDTH = 100
 _COLUMNS = ("claim", "paper", "ours", "verdict")
 # Share of the width of each column of the table of claims.
 _SHARES = (0.31, 0.20, 0.26, 0.23)
-VERDICTS = {True: "holds", False: "does not hold", None: "not comparable"}
+HOLDS, FAILS, SLIP, NOT_RUN = VERDICTS = ("holds", "does not", "slip", "not run")
 _PRINTED = json.loads(Path(__file__).with_name("printed.json").read_text(encoding="utf-8"))
 
 
@@ -60,20 +62,19 @@ def printed(key: str) -> Printed:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper prints, what we find, and whether the two agree; None: not comparable."""
+    """What a source prints, what we find, and the verdict; ``main`` ones are on the page."""
 
     claim: str
     paper: str
     ours: str
-    holds: bool | None
+    verdict: str
     remark: str = ""
-    why: str = ""
+    main: bool = False
 
     @property
-    def verdict(self) -> str:
-        """The verdict, with the reason or a remark."""
-        word = VERDICTS[self.holds]
-        return f"{word}: {self.remark}" if self.remark else word
+    def judged(self) -> str:
+        """The verdict, with a remark if there is one."""
+        return f"{self.verdict}: {self.remark}" if self.remark else self.verdict
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class Report:
     """The claims of one table or figure of a paper, and the measurements behind the verdicts.
 
     ``drawing`` draws the figure, where there is one: it is called with matplotlib's pyplot and
-    returns the figure. With ``other_data`` than the source's no claim is comparable.
+    returns the figure. Where ``other_data`` says what stands in for the source's data, claims
+    about them are not run.
     """
 
     title: str
@@ -98,7 +100,8 @@ class Report:
     claims: list[Claim] = field(default_factory=list)
     parts: list[Table | str] = field(default_factory=list)
     drawing: Callable[[Any], Any] | None = None
-    other_data: bool = False
+    more_drawings: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
+    other_data: str = ""
     _program: list[tuple[str, str, str]] = field(default_factory=list, init=False)
 
     def claim(
@@ -107,21 +110,33 @@ class Report:
         *,
         paper: str | Printed,
         ours: str,
-        holds: bool | None,
+        holds: bool,
         remark: str = "",
-        why: str = "",
+        main: bool = False,
     ) -> None:
-        """Add a claim, with a short remark for the table; without ``holds`` it is not comparable.
-
-        ``why`` is the reason for a verdict other than "holds"; several claims may share it. Without
-        it the remark is the reason, and there must be one.
-        """
+        """Add a claim and whether it holds, with a short remark for the table."""
+        verdict = HOLDS if holds else FAILS
         if self.other_data:
-            holds, remark, why = None, "other data", ""
-        holds = None if holds is None else bool(holds)
-        if not holds and not (remark or why):
-            raise ValueError(f"say why this {VERDICTS[holds]}: {claim!r}")
-        self.claims.append(Claim(claim, str(paper), ours, holds, remark, "" if holds else why))
+            verdict, remark = NOT_RUN, self.other_data
+        self.claims.append(Claim(claim, str(paper), ours, verdict, remark, main))
+
+    def slip(
+        self,
+        claim: str,
+        *,
+        paper: str | Printed,
+        ours: str,
+        wrong: bool,
+        remark: str = "",
+        main: bool = False,
+    ) -> None:
+        """Add what a source prints, which is a slip if it is shown to be wrong."""
+        verdict = SLIP if wrong else HOLDS
+        self.claims.append(Claim(claim, str(paper), ours, verdict, remark, main))
+
+    def not_run(self, claim: str, *, paper: str | Printed, why: str, main: bool = False) -> None:
+        """Add a claim that was not tried, and why."""
+        self.claims.append(Claim(claim, str(paper), "", NOT_RUN, why, main))
 
     def program(self, part: str, *, does: str, ours: str) -> None:
         """Add what a part of the authors' program does otherwise than the source says."""
@@ -129,28 +144,16 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """How many of the printed claims hold, and how many cannot be compared."""
-        verdicts = [claim.holds for claim in self.claims]
-        n_open = verdicts.count(None)
-        n_compared = len(verdicts) - n_open
-        head = f"{verdicts.count(True)} of {n_compared} printed claims hold"
-        return f"{head}; {n_open} not comparable." if n_open else f"{head}."
-
-    @property
-    def reasons(self) -> list[str]:
-        """The reasons that claims share, each with its claims."""
-        shared: dict[str, list[str]] = {}
-        for claim in self.claims:
-            if claim.why:
-                shared.setdefault(claim.why, []).append(claim.claim)
-        return [f"Why not ({'; '.join(about)}): {why}." for why, about in shared.items()]
+        """How many of the printed claims have each verdict."""
+        verdicts = [claim.verdict for claim in self.claims]
+        return ", ".join(f"{verdicts.count(word)} {word}" for word in VERDICTS) + "."
 
     @property
     def body(self) -> list[Table | str]:
-        """Reasons, the authors' program, and the measurements, in that order."""
+        """The authors' program, and the measurements."""
         columns = ("part", "what it does", "here")
         program = [Table("The authors' program", columns, self._program)] if self._program else []
-        return [*self.reasons, *program, *self.parts]
+        return [*program, *self.parts]
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Add a table of measurements; floats are shown with four digits."""
@@ -162,7 +165,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [self.title, "=" * len(self.title), *textwrap.wrap(self.source, _WIDTH), ""]
-        claims = [(c.claim, c.paper, c.ours, c.verdict) for c in self.claims]
+        claims = [(c.claim, c.paper, c.ours, c.judged) for c in self.claims]
         lines += [self.headline, "", *_wrapped_table(_COLUMNS, claims, _SHARES)]
         for part in self.body:
             lines.append("")
@@ -171,7 +174,7 @@ class Report:
 
     def markdown(self, level: int = 2) -> str:
         """Return the report as Markdown, its title a heading of that level."""
-        claims = [(c.claim, c.paper, c.ours, c.verdict) for c in self.claims]
+        claims = [("* " * c.main + c.claim, c.paper, c.ours, c.judged) for c in self.claims]
         blocks = [f"{'#' * level} {self.title}", self.source, self.headline]
         blocks.append(markdown_table(_COLUMNS, claims))
         for part in self.body:
@@ -205,21 +208,19 @@ def run(
     if arguments.markdown is not None:
         arguments.markdown.write_text(report.markdown(), encoding="utf-8")
     if has_figure and arguments.figure is not None:
-        draw(report, arguments.figure)
+        draw(report.drawing, arguments.figure)
     return report
 
 
-def draw(report: Report, path: Path) -> None:
-    """Write the figure of a report to a file."""
-    if report.drawing is None:
-        raise SystemExit(f"--figure: {report.title!r} has tables only.")
+def draw(drawing: Callable[[Any], Any], path: Path, dpi: int = 150) -> None:
+    """Write a figure to a file."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    figure = report.drawing(plt)
-    figure.savefig(path, dpi=150)
+    figure = drawing(plt)
+    figure.savefig(path, dpi=dpi)
     plt.close(figure)
 
 

@@ -185,22 +185,14 @@ def table_of_bounds(report: Report) -> None:
         "at the size of Adult, epsilon 1",
         holds=all(row[7] < row[6] for row in rows),
         remark="by little here: at kappa = 251 both are a third of f(θ_1) - f*",
-    )
-    report.claim(
-        'the figure "Advantage of dynamic schedule on optimal upper bound"',
-        paper="slide 14; ticks 4.5 to 3.0 and 100 are left of two others",
-        ours="the tables and the figure here",
-        holds=None,
-        remark="neither axes nor curves can be read",
+        main=True,
     )
     kappa, noise = public_constants(with_budget(ADULT, 1.0))
     enough = math.ceil(math.log(noise) / math.log1p(-1 / kappa))
-    report.claim(
-        "descent without noise has the bound of the dynamic schedule",
-        paper=f"{printed('hong.rate.not_private')}, alpha (Eq. (4))",
-        ours=f"gamma^T, which is below alpha from T = {enough} on at the size of Adult",
-        holds=None,
-        remark="a convention: without noise the bound falls for ever, and has no R",
+    report.note(
+        f"Descent without noise has the rate {printed('hong.rate.not_private')} by convention: "
+        f"gamma^T is below alpha (Eq. (4)) from T = {enough} on at the size of Adult, and falls "
+        "for ever. The axes of the figure on slide 14 cannot be read; ours is drawn by --figure."
     )
 
 
@@ -229,6 +221,7 @@ def rates(report: Report) -> None:
             holds=np.allclose(list(slopes.values()), [-2, 1, -1], atol=0.02),
             remark="between N = 1e8 and 1e9"
             + (", where zeta of Eq. (17) is zero" if of is momentum_bounds else ""),
+            main=of is bounds,
         )
     sizes = 10 ** np.arange(6, 10)
     constants = [public_constants(replace(metadata, n_samples=int(n))) for n in sizes]
@@ -250,13 +243,14 @@ def rates(report: Report) -> None:
         + " with each factor 10 of N",
         holds=abs(growth[1:] / (math.log(100) / 4) - 1).max() < 0.1,
         remark="towards ln(100)/4 = 1.15 a decade, a line in ln N",
+        main=True,
     )
     report.claim(
         "static noise with momentum costs ln N beyond T_hat only",
         paper=printed("hong.rate.momentum_static"),
         ours=f"static/dynamic {', '.join(f'{r:.2f}' for r in ratio['momentum'])} at N = 1e6 to "
         f"1e9; without momentum {ratio['plain'][0] - ratio['momentum'][0]:.2f} more at each",
-        holds=None,
+        holds=np.diff(ratio["momentum"]).min() > 0.5,
         remark="T_hat is not defined in the slides; at the T of the best bound the factor grows "
         "with ln N",
     )
@@ -279,14 +273,13 @@ def formulas(report: Report) -> None:
         rows[-1].append(exact[1])
     columns = ["kappa", "alpha", "T* static, theirs", "minimum", "bound lost"]
     report.table("T*", [*columns, "T* dyn., theirs", "minimum"], rows)
-    report.claim(
+    report.slip(
         "T* of static noise minimises the bound",
         paper=printed("hong.uniform.T"),
         ours=f"up to {max(excess):.0%} beyond the minimum, at a bound {max(losses):.1%} above it "
         "at most",
-        holds=None,
-        remark="a footnote mark follows it, whose text is not in the slides; the factor "
-        "(1 - γ^T) of the noise is left out",
+        wrong=max(excess) > 0.01,
+        remark="the factor (1 - γ^T) of the noise is left out; a footnote mark follows the formula",
     )
     report.claim(
         "T* of dynamic noise minimises the bound",
@@ -342,14 +335,14 @@ def momentum_step(report: Report) -> None:
     columns = ["momentum", "step M, theirs", "zeta there", "step M at zeta = 0"]
     report.table("The step of Theorem 3.4, for gamma = 1", columns, rows)
     zeta = [row[2] for row in rows]
-    report.claim(
+    report.slip(
         "Theorem 3.4: steps for which the third term is not positive",
         paper=printed("hong.momentum.step"),
         ours=f"zeta, as Eq. (17) prints it, is {zeta[0]:.2f} to {zeta[2]:.2f} at momentum .1 to "
         f".5, and {zeta[3]:.2f} to {zeta[-1]:.2f} at .6 to .9",
-        holds=None,
-        remark="a slip: Eq. (17) of the same slides says where it is zero, which is "
-        "`largest_momentum_step`; at gamma = 1. The slides print no momentum",
+        wrong=max(zeta) > 0 or min(zeta) < -0.01,
+        remark="Eq. (17) of the same slides says where it is zero; at gamma = 1",
+        main=True,
     )
 
 
@@ -404,12 +397,12 @@ def schedule(report: Report, rng: np.random.Generator) -> None:
         f"(kappa = {kappa:g}, T = {n_iter})",
         holds=math.isclose(fall, theirs),
     )
-    report.claim(
+    report.slip(
         "how the dynamic noise changes, with momentum",
         paper=printed("hong.schedule.momentum_dynamic"),
         ours=f"first/last σ² {momentum_fall:.2f} by Lemma 3.1 with Eq. (17), {turned:.2f} by the "
         f"second term of the table (momentum {MOMENTUM}, T = {last})",
-        holds=None,
+        wrong=momentum_fall > 1 > turned or momentum_fall < 1 < turned,
         remark="c_1 and c_2 are not defined; with (t-T)/2, as without momentum, the second term "
         f"falls by {1 / turned:.2f}",
     )
@@ -427,13 +420,14 @@ def slips(report: Report, rng: np.random.Generator) -> None:
         clip: np.linalg.norm(objective.gradient_sum(coef, clip) - exact) / np.linalg.norm(exact)
         for clip in (0.5, 1.0)
     }
-    report.claim(
+    report.slip(
         "Theorem 3.2: nothing is clipped if C_t <= G",
         paper=f"{printed('hong.clip_condition.plain')}; {printed('hong.clip_condition.momentum')}",
         ours=f"G = 1: C = 0.5 changes the gradient by {changed[0.5]:.0%}, C = 1 by "
         f"{changed[1.0]:.0%}",
-        holds=None,
-        remark="a slip: Theorem 3.4 has it the right way round",
+        wrong=changed[0.5] > 1e-6 and changed[1.0] < 1e-6,
+        remark="Theorem 3.4 has it the right way round",
+        main=True,
     )
     n_iter = 64
     step, remaining = Fraction(1, n_iter), Fraction(1)
@@ -446,12 +440,13 @@ def slips(report: Report, rng: np.random.Generator) -> None:
     while ours.admits(1 / n_iter):
         ours.spend(1 / n_iter)
         admitted += 1
-    report.claim(
+    report.slip(
         "an iteration is run if its request is admitted",
         paper=f"{printed('hong.admission')}, and sum σ_t^-2 = R (Lemma 3.1)",
         ours=f"of {n_iter} iterations that spend R exactly {strict}; with ρ_t ≤ R_t {admitted}",
-        holds=None,
-        remark="a slip: the last iteration, which costs exactly what is left, takes ≤",
+        wrong=strict < n_iter == admitted,
+        remark="the last iteration, which costs exactly what is left, takes ≤",
+        main=True,
     )
 
 

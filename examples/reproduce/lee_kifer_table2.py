@@ -9,26 +9,26 @@ has them as ``bank-2018.dat``, ``ipums-br.dat`` and ``ipums-us.dat``.
 from typing import Any
 
 import numpy as np
-from _lee_kifer import FILES, SOURCE, artificial_ipums, authors_file, banded_adult, kddcup99
+from _lee_kifer import FILES, SOURCE, authors_file, banded_adult, kddcup99
 from _report import Report, printed, run
 
 from dpglm.datasets import fetch_table
 
 
 def claim(report: Report, name: str, table: Any, remark: str) -> None:
-    """Add size and dimension, that of the column of ones included, beside the printed ones.
-
-    Files and columns are given, so that they are no finding.
-    """
+    """Add size and dimension, that of the column of ones included, beside the printed ones."""
     paper = printed(f"lee_kifer.table2.{name}")
     size, dimension = paper.value
-    ours = None if table is None else (table[0].shape[0], table[0].shape[1] + 1)
-    shown = "not at hand" if ours is None else "{:,} x {}".format(*ours)
+    named = f"{name}: records x dimension", paper.text(f"{size:,} x {dimension}")
+    if table is None:
+        report.not_run(named[0], paper=named[1], why=remark)
+        return
+    ours = table[0].shape[0], table[0].shape[1] + 1
     report.claim(
-        f"{name}: records x dimension",
-        paper=paper.text(f"{size:,} x {dimension}"),
-        ours=shown,
-        holds=None,
+        named[0],
+        paper=named[1],
+        ours="{:,} x {}".format(*ours),
+        holds=ours == (size, dimension),
         remark=remark,
     )
 
@@ -62,7 +62,7 @@ def reproduce(arguments) -> Report:
         report,
         "Adult",
         tables["Adult"],
-        "given: the columns are ours, numbers in public bands; schema adult has 107",
+        "the columns are ours, numbers in public bands; schema adult has 107",
     )
     for name, file in FILES.items():
         found = tables[name] is not None
@@ -70,23 +70,13 @@ def reproduce(arguments) -> Report:
             report,
             name,
             tables[name],
-            "given: the authors' file" if found else f"put the authors' file there as {file}",
+            "the authors' file" if found else f"put the authors' file there as {file}",
         )
     if not arguments.quick:
         tables["KDDCup99"] = kddcup99(home, None)
-        claim(
-            report,
-            "KDDCup99",
-            tables["KDDCup99"],
-            "the 10 percent sample, which fetchers have; how the paper comes to 120 columns is "
-            "not said",
-        )
-    made = tables["IPUMS-US, artificial"] = artificial_ipums()
-    report.note(
-        f"In the place of IPUMS-US stands an artificial table of its size, {made[0].shape[0]:,} x "
-        f"{made[0].shape[1] + 1}, drawn from a made-up schema: it has no record of the real one, "
-        "and what is measured on it is not comparable."
-    )
+        rows, columns = tables["KDDCup99"][0].shape
+        why = f"fetchers have the 10 percent sample, {rows:,} x {columns + 1}"
+        claim(report, "KDDCup99", None, why)
     fetched = {"Adult": fetch_table("adult", home), "BANK": fetch_table("bank", home)}
     if not arguments.quick:
         fetched["KDDCup99"] = fetch_table("kddcup99", home)
