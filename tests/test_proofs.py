@@ -138,7 +138,8 @@ def test_another_constant_of_a_lemma_is_found(old, new, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new", "name"), [("", "", ""), *WRONG, ("", "Axiom a : 0 = 1.", "")]
+    ("old", "new", "name"),
+    [("", "", ""), *WRONG, ("", "Context (a : 0 = 1).\nTheorem b : 0 = 1. Proof a.", "")],
 )
 def test_coq_refuses_what_does_not_follow(old, new, name, tmp_path):
     if shutil.which("coqc") is None:
