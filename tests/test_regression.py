@@ -28,6 +28,7 @@ from dpglm import (
     seeded_noise,
 )
 from dpglm.audit import audit_estimator
+from dpglm.audit.designs import target_scores
 from dpglm.estimators import defaults
 from dpglm.losses import Gamma, Poisson, Squared
 from dpglm.sums.objective import Objective
@@ -382,11 +383,24 @@ def test_the_bounds_on_releases_are_reached(relation):
     assert 0.98 < most_moved(DPPoissonRegressor, relation, one, other, target_bounds=(0, 4)) <= 1
 
 
+RANGES = [(-5, -1), (0, 10), (0, 1e20)]
+
+
+@pytest.mark.parametrize(("Estimator", "bounds"), [*zip(REGRESSORS, RANGES, strict=True)])
+@pytest.mark.parametrize("release", ["target sum", "target histogram"])
+def test_a_target_in_any_public_range_shows_as_its_audit_predicts(Estimator, bounds, release):
+    model = Estimator(epsilon=1e4, target_bounds=bounds, neighboring_relation="replace_one")
+    found = target_scores(model, 30, random_state=0, release=release)
+    moved = found.scores[found.present].mean() - found.scores[~found.present].mean()
+    assert abs(moved - found.shift) < 2 < found.shift / 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("Estimator", REGRESSORS)
 def test_audits_pass(Estimator, relation):
-    report = audit_estimator(Estimator(epsilon=6.0, **under(relation, 5000)), n_fits=300)
+    model = Estimator(epsilon=6.0, inference_fraction=0.5, **under(relation, 5000))
+    report = audit_estimator(model, n_fits=300)
     assert report.passed and {part.name for part in report.parts} >= {
         "target histogram", "target sum", "second moment", "gradients",
     }  # fmt: skip

@@ -69,7 +69,8 @@ def prepared(estimator: Any, **parameters: Any) -> Any:
         raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing; pass a finite epsilon.")
     names = estimator.get_params(deep=False)
     classes = [0, 1] if names.get("classes") is None else names["classes"]
-    common = {"fit_intercept": False, "classes": classes}
+    common = {"fit_intercept": False, "classes": classes, "inference_fraction": 0.0}
+    common |= {"noise_multiplier": None} if "max_iter" in parameters else {}
     return estimator.set_params(
         **{name: value for name, value in {**common, **parameters}.items() if name in names}
     )
@@ -356,15 +357,15 @@ def target_scores(
     it is a null record; under ``"replace_one"`` it has the lower end, or a number of another size.
     """
     coins, summed = coin_flips(n_canaries, random_state), release == "target sum"
-    low, high = estimator.target_bounds or _RANGE
-    bounds = {"target_bounds": (low, high) if summed else None, "preconditioner": None}
-    estimator = _with_rows(prepared(estimator, max_iter=1, **bounds), _FEW)
-    estimator.set_params(fit_intercept=True)
+    low, high = (estimator.target_bounds if summed else None) or _RANGE
+    own = {"target_bounds": (low, high) if summed else None, "preconditioner": None}
+    estimator = _with_rows(prepared(estimator, max_iter=1, fit_intercept=True, **own), _FEW)
     swapped = estimator.neighboring_relation == "replace_one"
     place = [planned.name for planned in estimator.plan(_FEW, 1).counts].index(release)
-    absent, scores = low if summed else high / 8, []
-    # The place of the power of two below a number.
-    own, other = (math.ceil(math.log2(v)) - 1 - MAGNITUDE_POWERS[0] for v in (high, high / 8))
+    # A range for a gamma model may begin at zero, which is no target.
+    absent, scores = np.nextafter(low, high) if summed else high / 8, []
+    # The places of the powers of two below two numbers.
+    own, other = np.searchsorted(2.0**MAGNITUDE_POWERS, [high, high / 8]) - 1
     X, y = np.full((_FEW, 1), _NULL), np.full(_FEW, absent)
     for there in coins:
         X[0], y[0] = 0.0 if there or swapped else _NULL, high if there else absent

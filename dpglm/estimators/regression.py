@@ -94,9 +94,8 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
         return self._planned(n_samples, n_features, 2)
 
     def _plan_for(self, budget: PrivacyBudget, metadata: PublicMetadata, data: Any) -> PrivacyPlan:
-        weighted = data is not None and "row_weights" in data.options
-        known = {"residual": 1.0, "count_fraction": COUNT_FRACTION * weighted}
-        return self._plan(budget, replace(metadata, **known))
+        fraction = COUNT_FRACTION * (data is not None and "row_weights" in data.options)
+        return self._plan(budget, replace(metadata, residual=1.0, count_fraction=fraction))
 
     def _target_releases(
         self, budget: PrivacyBudget, metadata: PublicMetadata
