@@ -29,19 +29,10 @@ from dpglm.schedules import Constant, NesterovMomentum, PublicMetadata
 from dpglm.sums.objective import Objective
 
 SETTING = {
-    "max_iter": 100,
-    "clip_schedule": Constant(3.0),
-    "n_splits": 20,
-    "selection_fraction": 0.2,
-    "budget_growth": 0.5,
-    "selection": "exponential",
-    "loss_clip": None,
-    "n_steps": 4,
-    "max_step": 2.0,
-    "step_update_every": 3,
-    "step_growth": 0.5,
-    "step_shrink": 1.0,
-}
+    "max_iter": 100, "clip_schedule": Constant(3.0), "n_splits": 20, "selection_fraction": 0.2,
+    "budget_growth": 0.5, "selection": "exponential", "loss_clip": None, "n_steps": 4,
+    "max_step": 2.0, "step_update_every": 3, "step_growth": 0.5, "step_shrink": 1.0,
+}  # fmt: skip
 
 
 def plan_for(

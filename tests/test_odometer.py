@@ -597,9 +597,10 @@ def test_the_variable_may_name_a_file(path, monkeypatch):
     with pytest.raises(BudgetExceededError, match=r"limit of 0\.8"), PrivacyOdometer(path):
         clone(MODEL).set_params(epsilon=0.7).fit(X, Y)
     assert os.environ["DPGLM_ODOMETER"] and len(PrivacyOdometer(path).ledgers()) == 1
-    monkeypatch.setenv("DPGLM_ODOMETER", "[1, 2")
-    with pytest.raises(ValueError, match=r"DPGLM_ODOMETER='\[1, 2' is neither a file nor"):
-        clone(MODEL).fit(X, Y)
+    for text in ("[1, 2", '[{"path": "study.db", "file": null}]'):
+        monkeypatch.setenv("DPGLM_ODOMETER", text)
+        with pytest.raises(ValueError, match=rf"{re.escape(text)}.* is neither a file nor"):
+            clone(MODEL).fit(X, Y)
 
 
 def test_a_relative_name_in_the_variable_stays_the_same_file(tmp_path, monkeypatch):
@@ -610,9 +611,6 @@ def test_a_relative_name_in_the_variable_stays_the_same_file(tmp_path, monkeypat
         clone(MODEL).fit(X, Y)
     assert len(PrivacyOdometer(tmp_path / "study.db").ledgers()) == 2
     assert not any(folder.iterdir())
-    monkeypatch.setenv("DPGLM_ODOMETER", '[{"path": "study.db", "file": null}]')
-    with pytest.raises(ValueError, match="is neither a file nor"):
-        clone(MODEL).fit(X, Y)
 
 
 def in_child(task, *arguments):
