@@ -263,9 +263,9 @@ def expected_accuracy(
 
     Notes
     -----
-    In a simulation each fit gets the rows repeated to `n_samples`. Labels are drawn anew by a model
-    of that accuracy. More than 20,000 records are 20,000 with the same n mu. Theory takes columns
-    to be white, as large as their bounds, and above the noise. The page on planning has the errors.
+    Each simulated fit gets the rows repeated to `n_samples`, or to 20,000 with the same n mu. Its
+    labels are drawn anew by a model of that accuracy. Theory takes columns to be white, as large as
+    their bounds, and above the noise. The page on planning has the errors.
 
     Examples
     --------
@@ -465,7 +465,22 @@ def _simulated(
     n_samples = check_whole("n_samples", n_samples)
     n_repeats = check_whole("n_repeats", n_repeats)
     rng = check_random_state(random_state)
-    classes, chances = _truth(X, y, accuracy)
+    # Classes and their chances in each row, such that the best accuracy is given.
+    fitted = LogisticRegression(C=10.0, max_iter=1000).fit(X, y)
+    classes, shares = fitted.classes_, np.array([np.mean(y == c) for c in fitted.classes_])
+    scores = fitted.decision_function(X)
+    scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+    scores = scores / max(scores.std(axis=0).max(), np.finfo(float).tiny)
+
+    def excess(log_factor: float) -> float:
+        return chances_with(np.exp(log_factor) * scores, shares).max(axis=1).mean() - accuracy
+
+    if not excess(_FACTORS[0]) < 0 < excess(_FACTORS[1]):
+        raise ValueError(
+            f"accuracy={accuracy!r} must be above {shares.max():.4g}, the share of the most "
+            "frequent label, and below what a model of these rows can reach."
+        )
+    chances = chances_with(np.exp(brentq(excess, *_FACTORS, xtol=1e-3)) * scores, shares)
     n_fitted = min(n_samples, _MOST_FITTED)
     own = clone(estimator).set_params(classes=classes)
     if own.n_samples_estimate is not None:
@@ -482,23 +497,3 @@ def _simulated(
         with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
             own.fit(X[rows], labels)
         yield own, rows, labels, chances
-
-
-def _truth(X: np.ndarray, y: np.ndarray, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes and their chances in each row, such that the best accuracy is given."""
-    fitted = LogisticRegression(C=10.0, max_iter=1000).fit(X, y)
-    shares = np.array([np.mean(y == label) for label in fitted.classes_])
-    scores = fitted.decision_function(X)
-    scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
-    scores = scores / max(scores.std(axis=0).max(), np.finfo(float).tiny)
-
-    def excess(log_factor: float) -> float:
-        return chances_with(np.exp(log_factor) * scores, shares).max(axis=1).mean() - accuracy
-
-    if not excess(_FACTORS[0]) < 0 < excess(_FACTORS[1]):
-        raise ValueError(
-            f"accuracy={accuracy!r} must be above {shares.max():.4g}, the share of the most "
-            "frequent label, and below what a model of these rows can reach."
-        )
-    factor = np.exp(brentq(excess, *_FACTORS, xtol=1e-3))
-    return fitted.classes_, chances_with(factor * scores, shares)

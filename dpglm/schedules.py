@@ -419,9 +419,8 @@ def _snr(n_mu: float, metadata: PublicMetadata) -> float:
 class AutoClippingNorm(Schedule):
     """Clipping norm of the default rule, ``min(1, (snr / saturation)^power)`` in every iteration.
 
-    A smaller norm has less noise, and distorts gradients more. With weights the norm is multiplied
-    by the slope of the loss: clipping the heaviest class alone would undo its weight. Residuals of
-    a numeric target have no largest size, and then the norm has none.
+    With weights the norm is multiplied by the slope of the loss: clipping the heaviest class alone
+    would undo its weight. Residuals of a numeric target have no largest size, nor has the norm.
     """
 
     n_mu: float
@@ -440,8 +439,7 @@ class AutoStepSize(Schedule):
     """Step sizes of the default rule, small enough to converge, whose total grows with the snr.
 
     A step is ``min(largest, per_snr snr / D) (1/4 / curvature)^power``, with D the
-    `Momentum.displacement` of all iterations. So the number of iterations does not matter, and a
-    small snr means an early stop.
+    `Momentum.displacement` of all iterations, so that their number does not matter.
     """
 
     n_mu: float

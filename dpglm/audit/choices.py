@@ -47,9 +47,8 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
 
     Notes
     -----
-    Two exact tests. Binomial tails of each count, with Bonferroni's correction, detect any other
-    distribution. Noise of 1/b times the charge raises the weights to the power b. Chernoff's
-    inequality bounds b below, by the mean claimed log-probability of the chosen candidates.
+    Binomial tails of each count, with Bonferroni's correction, detect any other distribution. Noise
+    of 1/b times the charge raises the weights to the power b, which Chernoff's inequality bounds.
 
     Examples
     --------
@@ -77,7 +76,18 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
         f"the choices follow the scores too closely: epsilon is at least "
         f"{lowest * choices.epsilon:.3g}, and {choices.epsilon:.3g} was charged": lowest > 1,
     }
-    caught_noise = 1 / _caught_power(choices.law, n_draws, nats)
+    # Noise of what size is detected with probability `POWER`?
+    claimed = _Tempered(law, 1.0)
+    limit = root(
+        lambda p: n_draws * _Tempered(law, p).divergence(claimed) - nats, 1.0, _LARGEST_POWER
+    )
+    needed, spread = _Tempered(law, limit).mean, float(norm.ppf(POWER)) / math.sqrt(n_draws)
+
+    def excess(power: float) -> float:
+        raised = _Tempered(law, power)
+        return raised.mean - spread * math.sqrt(raised.variance) - needed
+
+    caught_noise = 1 / root(excess, limit, _LARGEST_POWER)
     return AuditResult(
         evidence=choices,
         violations=tuple(text for text, wrong in found.items() if wrong),
@@ -103,21 +113,6 @@ class _Tempered:
     def divergence(self, other: "_Tempered") -> float:
         """Return the Kullback-Leibler divergence from the distribution of another power."""
         return (self.power - other.power) * self.mean - self.log_sum + other.log_sum
-
-
-def _caught_power(law: np.ndarray, n_draws: int, nats: float) -> float:
-    """Return the least power of the weights that is detected with probability `POWER`."""
-    claimed, spread = _Tempered(law, 1.0), float(norm.ppf(POWER))
-    limit = root(
-        lambda p: n_draws * _Tempered(law, p).divergence(claimed) - nats, 1.0, _LARGEST_POWER
-    )
-    needed = _Tempered(law, limit).mean
-
-    def excess(power: float) -> float:
-        raised = _Tempered(law, power)
-        return raised.mean - spread * math.sqrt(raised.variance / n_draws) - needed
-
-    return root(excess, limit, _LARGEST_POWER)
 
 
 def noisy_max_distribution(scores: np.ndarray, scale: float) -> np.ndarray:

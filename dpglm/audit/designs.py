@@ -180,7 +180,14 @@ def canary_scores(
     with record(estimator, recorder=pulls) as seen:
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
-    violations = (*_imbalance(estimator, plan, seen.events), *_leaks(estimator))
+    violations = _imbalance(estimator, plan, seen.events)
+    rows, y = np.eye(_FEW), np.resize(labels, _FEW)
+    with record(estimator) as recorded:
+        left = fitted(estimator, rows, y).coef_
+    with record(estimator, recorded):
+        again = fitted(estimator, 0 * rows, y).coef_
+    if not np.array_equal(left, again, equal_nan=True):
+        violations = (*violations, "the coefficients follow from more than the releases")
     # Each sum contains a canary with this probability.
     rate = plan.sampling_rate
     clips = np.array([1 / (factor * event.noise_multiplier) for event in seen.sums])
@@ -267,17 +274,6 @@ def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...
     )
 
 
-def _leaks(estimator: Any) -> tuple[str, ...]:
-    """Return a violation if a fit with the releases of another has other coefficients."""
-    rows, y = np.eye(_FEW), np.resize(labels_of(estimator), _FEW)
-    with record(estimator) as recorded:
-        left = fitted(estimator, rows, y).coef_
-    with record(estimator, recorded):
-        again = fitted(estimator, 0 * rows, y).coef_
-    same = np.array_equal(left, again, equal_nan=True)
-    return () if same else ("the coefficients follow from more than the releases",)
-
-
 def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit a fully preconditioned estimator once, and score canaries by off-diagonal elements.
 
@@ -299,8 +295,7 @@ def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = Non
 def counted_shape(estimator: Any, counts: str) -> tuple[int, int] | None:
     """Return the shape of a table of which this histogram is released before the second moment.
 
-    Histograms of norms are released where there are too many columns, or too few rows, for
-    histograms of magnitudes. The result is None if no table is found.
+    The result is None if no table is found.
     """
     fewest, widths = (
         (4 * MAGNITUDE_POWERS.size, (_FEW,)) if counts == _MAGNITUDES else (32, (_FEW, 256))
@@ -324,8 +319,7 @@ def counted_scores(
     """Fit so often that every canary is in one fit, and score canaries by a histogram.
 
     Each canary of a fit has its own sign and size of elements in all columns, or its own norm.
-    Under ``"replace_one"`` an absent canary has another one. So a canary moves the counts by their
-    whole sensitivity. Rows of zeros fill the table up to `counted_shape`.
+    Under ``"replace_one"`` an absent one has another. Rows of zeros fill the table up.
     """
     coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
     estimator = _with_rows(prepared(estimator, max_iter=1, class_weight=None), shape[0])
@@ -388,9 +382,8 @@ def _fit_own_problems(estimator: Any, row_norm: float, coins: np.ndarray) -> Any
 def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
     """Fit an estimator that perturbs a minimiser or its objective once, and score each canary.
 
-    A canary's minimiser w solves ``penalty w + b + R l'(R w) = 0`` with the tilt b. The score
-    ``penalty w / std`` is standard normal without the canary. With the canary, quadrature over b
-    gives the mean and the variance.
+    A canary's minimiser w solves ``penalty w + b + R l'(R w) = 0`` with the tilt b. The score is
+    ``penalty w / std``; quadrature over b gives its mean and variance with the canary.
     """
     coins = coin_flips(n_canaries, random_state)
     estimator = prepared(estimator, **ONE_RELEASE)

@@ -121,10 +121,9 @@ def audit_estimator(
 
     Notes
     -----
-    Gradients, second moments, minimisers and counts are tested by `audit_scores`, private choices
-    by `audit_choices`, and other estimators by their coefficients, which detects much less. Rows,
-    labels, step sizes, penalty and intercept are those of the audit. Not tested are an estimator's
-    own settings, traces and overflow. Mini-batches are tested for one canary at a time.
+    Sums and minimisers are tested by `audit_scores`, private choices by `audit_choices`, and other
+    estimators by their coefficients, which detects much less. Rows, labels, step sizes, penalty and
+    intercept are those of the audit. Not tested are traces and overflow.
 
     Examples
     --------

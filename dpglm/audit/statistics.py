@@ -24,9 +24,8 @@ class CanaryScores:
     """The scores of the canaries of one fit, (n_canaries,), and which of them are present.
 
     If the claim holds, an absent canary has a standard normal score. That of a present one is
-    shifted up by `shift`, which follows from the plan, and has `excess_variance` in addition: a
-    canary is not in every mini-batch. ``mu`` is the claim, or that of the true positive rate that
-    it allows at the audit's false positive rate. ``violations`` need no statistics.
+    shifted up by `shift`, which follows from the plan, and has `excess_variance` in addition.
+    ``mu`` is the claim. ``violations`` need no statistics.
     """
 
     scores: np.ndarray = field(repr=False)
@@ -108,9 +107,8 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
     Notes
     -----
     Canaries on separate axes are independent trials in one fit (Steinke, Nasr & Jagielski 2023).
-    The variance of absent ones' scores is chi-squared, two-sided. The difference in means is at
-    most the predicted shift. A threshold midway gives ``mu >= Phi^-1(TPR) - Phi^-1(FPR)`` with
-    Clopper-Pearson limits. The page on the guarantee says what no canary reaches.
+    The variance of absent ones' scores is chi-squared. The difference in means is at most the
+    predicted shift. A threshold midway gives ``mu >= Phi^-1(TPR) - Phi^-1(FPR)``.
 
     Examples
     --------
@@ -211,17 +209,17 @@ def audit_pair(
 ) -> AuditResult:
     """Fit many times on two data sets that differ in one record, and distinguish them.
 
-    The record is a row of zeros in one of them. The first half of the fits chooses a score and a
-    threshold: the coefficients along the difference of their means, or minus their norm. The second
-    half gives Clopper-Pearson limits on the true and false positive rates, and ``epsilon >=
-    log((TPR - delta) / FPR)``, in either direction. In addition, no two fits of the same data may
-    have equal coefficients.
+    The first half of the fits chooses a score and a threshold: the coefficients along the
+    difference of their means, or minus their norm. The second half gives Clopper-Pearson limits on
+    the true and false positive rates, and ``epsilon >= log((TPR - delta) / FPR)``, in either
+    direction. In addition, no two fits of the same data may have equal coefficients.
     """
     X, y = np.array([[row_norm], [0.0]]), np.array([1, 0])
-    worlds = [
-        np.array([_coef_of(estimator, rows, y) for _ in range(n_fits)])
-        for rows in (X, np.zeros_like(X))
-    ]
+    with warnings.catch_warnings(action="ignore"):
+        worlds = [
+            np.array([np.ravel(clone(estimator).fit(rows, y).coef_) for _ in range(n_fits)], float)
+            for rows in (X, np.zeros_like(X))
+        ]
     half = n_fits // 2
     # Two directions, two limits each.
     limits = (delta, false_positive_rate / 4)
@@ -248,11 +246,6 @@ def audit_pair(
         epsilon_claimed=epsilon,
         epsilon_lower_bound=shown,
     )
-
-
-def _coef_of(estimator: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    with warnings.catch_warnings(action="ignore"):
-        return np.ravel(clone(estimator).fit(X, y).coef_).astype(float)
 
 
 def _best_event(

@@ -426,14 +426,6 @@ def add_sparse_magnitudes(bits, columns, row_ends, counted, mantissa, lowest, co
                 counts[k, columns[p]] += 1.0
 
 
-@njit(**INNER)
-def _add_tile(panels, rows, columns, n, total, t, width):
-    """Add the products of eight columns with eight others to `total`, from `t` on."""
-    for values in _tile(panels, rows, 1, LANES, 0, n, panels, columns, spread(0.0)):
-        store(total, t, load(total, t) + values)
-        t += width
-
-
 @kernel(**EXACT)
 def dense_products(runs, n_features, scale, fit_intercept, first, last, panels, total):
     """Add ``s_i^2 x~_i x~_i'`` of the rows [first, last), on the diagonal and above.
@@ -456,7 +448,12 @@ def dense_products(runs, n_features, scale, fit_intercept, first, last, panels, 
                     panels[(n_features - j) * most + i * LANES + j] = own
             for j in range(0, width, LANES):
                 for k in range(j, width, LANES):
-                    _add_tile(panels, j * most, k * most, n, total, j * width + k, width)
+                    tile = _tile(
+                        panels, j * most, 1, LANES, 0, n, panels, k * most, spread(0.0)
+                    )  # fmt: skip
+                    for i, values in enumerate(tile):
+                        t = (j + i) * width + k
+                        store(total, t, load(total, t) + values)
 
 
 @kernel(**_APART)

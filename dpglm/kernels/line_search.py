@@ -21,7 +21,6 @@ from numba import njit
 from dpglm.kernels.arithmetic import EXACT, INNER, LARGEST, SMALLEST, exp, kernel, log
 from dpglm.kernels.vectors import LANES, add_across, load, spread, store, where
 
-_BLOCK_ROWS = 256
 _LOGISTIC, _SOFTMAX = 0, 3
 # Margins beyond this count as not finite: products with slopes and weights must not overflow.
 _LARGEST_MARGIN = 2.0**500
@@ -41,12 +40,6 @@ def _softplus(z):
 
 
 @njit(**INNER)
-def _logistic(z, curved, knee, slope):
-    """Return the weighted logistic loss up to the knee, then a line."""
-    return curved * _softplus(min(z, knee)) + slope * max(z - knee, 0.0)
-
-
-@njit(**INNER)
 def _hinge(z, curved, knee, slope, shift):
     """Return the weighted hinge loss: a parabola up to the knee, then a line."""
     shortfall = max(z + shift, 0.0)
@@ -61,71 +54,10 @@ def _parabola(curvature):
     return 0.5 * curvature if width > 0.0 else 0.0, width
 
 
-@njit(forceinline=True, **INNER)
-def _describe(
-    scores, slopes, signed, spacing, last, capped, clip, weights, row_weights, begin, end, code,
-    curvature, start, pace, slope, curved, knee,
-):  # fmt: skip
-    """Write z at the first step and its change per step, weight, largest slope and knee of rows."""
-    quadratic, width = _parabola(curvature)
-    for i in range(0, end - begin, LANES):
-        own = load(signed, begin + i)
-        positive = own > 0.0
-        heavy = where(positive, weights[1], weights[0])
-        if row_weights is not None:
-            heavy = heavy * load(row_weights, begin + i)
-        steepest = min(heavy, clip * abs(own)) if capped else heavy
-        score, change = load(scores, begin + i), spacing * load(slopes, begin + i)
-        reach = where(abs(own) > 0.0, abs(score) + float(last) * abs(change), LARGEST)
-        usable = reach <= _LARGEST_MARGIN
-        sign = math.copysign(1.0, own)
-        heavy, steepest = where(usable, heavy, 0.0), where(usable, steepest, 0.0)
-        store(start, i, where(usable, -sign * score, 0.0))
-        store(pace, i, where(usable, sign * change, 0.0))
-        store(slope, i, steepest)
-        if code == _LOGISTIC:
-            odds = steepest / (heavy - steepest)
-            store(curved, i, heavy)
-            store(knee, i, where(steepest < heavy, log(max(odds, SMALLEST)), LARGEST))
-        else:
-            store(curved, i, quadratic * heavy)
-            store(knee, i, where(heavy > 0.0, width * (steepest / heavy), 0.0))
-
-
-@njit(**INNER)
-def _add_terms(
-    start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach, base, sums
-):  # fmt: skip
-    """Add the losses of a block of rows at each step to `sums`, term by term."""
-    for j in range(sums.size):
-        low, high = -loss_clip, loss_clip
-        if reach is not None:
-            low = -j * reach if capped else 0.0
-            high = j * reach if capped else loss_clip
-        total = spread(0.0)
-        for i in range(0, start.size, LANES):
-            z = load(start, i) + float(j) * load(pace, i)
-            bent, straight = load(knee, i), load(slope, i)
-            if code == _LOGISTIC:
-                loss = _logistic(z, load(curved, i), bent, straight)
-            else:
-                loss = _hinge(z, load(curved, i), bent, straight, shift)
-            if capped and j == 0:
-                # Step 0 adds nothing: the bounds of its terms are zero.
-                store(base, i, loss)
-            elif capped:
-                loss -= load(base, i)
-            if reach is None:  # known when this is compiled: other fits do not wait for it
-                change = straight * (float(j) * load(pace, i))
-                loss = min(max(loss, min(change, 0.0)), max(change, 0.0))
-            total += min(max(loss, low), high)
-        sums[j] += add_across(total)
-
-
 @kernel(**EXACT)
 def margin_line_losses(
     scores, slopes, signed, spacing, capped, loss_clip, clip, reach, weights, row_weights, code,
-    curvature, chunk_rows, first, last, scratch, partials,
+    curvature, chunk_rows, first, last, losses, partials,
 ):  # fmt: skip
     """Write the sums of the losses of one output over the chunks [first, last) to `partials`.
 
@@ -140,28 +72,51 @@ def margin_line_losses(
         divide a clipping norm, and each is bounded by its own largest slope
     weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    scratch : float array (6, _BLOCK_ROWS)
+    losses : float array (steps, LANES), scratch
     partials : float array (chunks, steps)
     """
     n_steps = partials.shape[1]
-    shift = 1.0 + 0.5 / curvature
-    start, pace, slope = scratch[0], scratch[1], scratch[2]
-    curved, knee, base = scratch[3], scratch[4], scratch[5]
+    (quadratic, width), shift = _parabola(curvature), 1.0 + 0.5 / curvature
     for chunk in range(first, last):
-        sums = partials[chunk]
-        sums[:] = 0.0
-        stop = min((chunk + 1) * chunk_rows, signed.size)
-        for i in range(chunk * chunk_rows, stop, _BLOCK_ROWS):
-            end = min(i + _BLOCK_ROWS, stop)
-            # Rows beyond the end add nothing.
-            scratch[:, end - i :] = 0.0
-            _describe(
-                scores, slopes, signed, spacing, n_steps - 1, capped, clip, weights, row_weights, i,
-                end, code, curvature, start, pace, slope, curved, knee,
-            )  # fmt: skip
-            _add_terms(
-                start, pace, curved, knee, slope, shift, code, capped, loss_clip, reach, base, sums
-            )
+        losses[:] = 0.0
+        for i in range(chunk * chunk_rows, min((chunk + 1) * chunk_rows, signed.size), LANES):
+            own = load(signed, i)
+            weight = where(own > 0.0, weights[1], weights[0])
+            if row_weights is not None:
+                weight = weight * load(row_weights, i)
+            score, change = load(scores, i), spacing * load(slopes, i)
+            most = where(abs(own) > 0.0, abs(score) + (n_steps - 1.0) * abs(change), LARGEST)
+            usable, sign = most <= _LARGEST_MARGIN, math.copysign(1.0, own)
+            start, pace = where(usable, -sign * score, 0.0), where(usable, sign * change, 0.0)
+            weight = where(usable, weight, 0.0)
+            # The largest slope, and where it is reached.
+            slope = min(weight, clip * abs(own)) if capped else weight
+            if code == _LOGISTIC:
+                odds = slope / (weight - slope)
+                knee = where(slope < weight, log(max(odds, SMALLEST)), LARGEST)
+            else:
+                knee = where(weight > 0.0, width * (slope / weight), 0.0)
+            base = spread(0.0)
+            for j in range(n_steps):
+                z = start + float(j) * pace
+                if code == _LOGISTIC:
+                    # Up to the knee, then a line.
+                    loss = weight * _softplus(min(z, knee)) + slope * max(z - knee, 0.0)
+                else:
+                    loss = _hinge(z, quadratic * weight, knee, slope, shift)
+                if capped:
+                    base = loss if j == 0 else base
+                    loss -= base
+                low, high = -loss_clip, loss_clip
+                if reach is None:  # known when this is compiled: other fits do not wait for it
+                    change = slope * (float(j) * pace)
+                    loss = min(max(loss, min(change, 0.0)), max(change, 0.0))
+                else:
+                    low = -j * reach if capped else 0.0
+                    high = j * reach if capped else loss_clip
+                store(losses, j * LANES, load(losses, j * LANES) + min(max(loss, low), high))
+        for j in range(n_steps):
+            partials[chunk, j] = add_across(load(losses, j * LANES))
 
 
 @njit(forceinline=True, **INNER)
@@ -191,28 +146,21 @@ def _align(scores, slopes, i, classes, spacing, n_steps, softmax, start, pace):
 
 
 @njit(**INNER)
-def _softmax_loss(start, pace, j):
-    """Return log(sum over outputs of exp(z)) of eight rows."""
+def _joint_loss(start, pace, j, code, curvature):
+    """Return log(sum over outputs of exp(z)) of eight rows, or the sum of their margin losses."""
+    curved, knee = _parabola(curvature)
     peak, total = spread(0.0), spread(0.0)
     for k in range(0, start.size, LANES):
         peak = max(peak, load(start, k) + j * load(pace, k))
     for k in range(0, start.size, LANES):
-        total += exp(load(start, k) + j * load(pace, k) - peak)
-    return peak + log(total)
-
-
-@njit(**INNER)
-def _one_vs_rest_loss(start, pace, j, code, curvature):
-    """Return the sum over outputs of the margin losses of eight rows."""
-    curved, knee = _parabola(curvature)
-    total = spread(0.0)
-    for k in range(0, start.size, LANES):
         z = load(start, k) + j * load(pace, k)
-        if code == _LOGISTIC:
+        if code == _SOFTMAX:
+            total += exp(z - peak)
+        elif code == _LOGISTIC:
             total += _softplus(z)
         else:
             total += _hinge(z, curved, knee, 1.0, 1.0 + 0.5 / curvature)
-    return total
+    return peak + log(total) if code == _SOFTMAX else total
 
 
 @kernel(**EXACT)
@@ -240,12 +188,9 @@ def joint_line_losses(
             weight = where(reach <= _LARGEST_MARGIN, weight, 0.0)
             weight = where(load(signed, i) > 0.0, weight, 0.0)
             for j in range(n_steps):
-                if softmax:
-                    loss = _softmax_loss(start, pace, float(j))
-                else:
-                    loss = _one_vs_rest_loss(start, pace, float(j), code, curvature)
+                loss = weight * _joint_loss(start, pace, float(j), code, curvature)
                 # A loss must not become negative by rounding: the range of the sum needs that.
-                loss = min(max(weight * loss, 0.0), loss_clip)
+                loss = min(max(loss, 0.0), loss_clip)
                 store(losses, j * LANES, load(losses, j * LANES) + loss)
         for j in range(n_steps):
             partials[chunk, j] = add_across(load(losses, j * LANES))
@@ -260,15 +205,16 @@ def line_losses(
     The arguments are those of the two kernels, and the scores have shape (K, padded rows).
     """
     how = weights, row_weights, code, curvature, chunk_rows, first, last
+    losses = aligned(partials.shape[1], LANES)
     if targets is None:
         margin_line_losses(
-            scores[0], slopes[0], signed, spacing, capped, loss_clip, clip, reach, *how,
-            aligned(6, _BLOCK_ROWS), partials,
+            scores[0], slopes[0], signed, spacing, capped, loss_clip, clip, reach, *how, losses,
+            partials,
         )  # fmt: skip
     else:
         joint_line_losses(
             scores, slopes, signed, targets, spacing, loss_clip, *how,
-            *aligned(2, len(scores), LANES), aligned(partials.shape[1], LANES), partials,
+            *aligned(2, len(scores), LANES), losses, partials,
         )  # fmt: skip
 
 

@@ -32,15 +32,13 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
     Returns
     -------
     float
-        An upper bound for all attacks; the best of them reaches it where mu is exact. The bound is
-        1 where noise came from a seed, which an attacker may know, guess or try out.
+        An upper bound for all attacks, reached where mu is exact; 1 where noise came from a seed.
 
     Notes
     -----
     Let the prior p be at most 1/2, and e = log((1 - p) / p). An attack with true and false positive
     rates t and f is right with probability ``(1 - p) (1 - f) + p t = (1 - p) + p (t - exp(e) f)``,
-    and ``t - exp(e) f`` is at most delta(e). Above 1/2 the two data sets change places. With a
-    Gaussian trade-off and p = 1/2 the probability is ``Phi(mu / 2)``.
+    and ``t - exp(e) f`` is at most delta(e). Above 1/2 the two data sets change places.
 
     Examples
     --------

@@ -97,8 +97,7 @@ def composed_epsilon(
     At a distance of k records, mu is k times as large (Dong, Roth & Su 2022, Theorem 3). Rho
     is k^2 times as large (Bun & Steinke 2016, Proposition 1.9). Otherwise ``delta_k(k e) <=
     delta_1(e) (exp(k e) - 1) / (exp(e) - 1)``, the sum of ``exp(j e)`` over k steps from record to
-    record. Some events have only a zero-concentrated cost, others only a privacy loss distribution.
-    The epsilons of both kinds are added, each at half of delta.
+    record. Epsilons of events with a zero-concentrated cost alone are added, at half of delta.
     """
     if unprotected(events):
         return math.inf

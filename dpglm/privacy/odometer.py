@@ -403,7 +403,7 @@ def state_cost(error: BaseException, ledger: PrivacyLedger, released: bool = Tru
 def public_parameters(estimator: Any) -> dict[str, Any]:
     """Return the parameters of an estimator, if it has any, as JSON; of some the class alone.
 
-    Those of this package are public by assumption; a model within them may hold its training set.
+    Parameters of this package count as public; a model within them may hold its training set.
     """
     given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
     scalar = str | int | float | bool | None
@@ -436,8 +436,7 @@ def _now() -> str:
 class JointCharge:
     """A block whose fits are charged together, when the first is about to release.
 
-    The ledger has a `FilterEvent` for each fit, in order: the mu that the fit may cost. Odometers
-    of the blocks around this one record the ledger, with the parameters of the estimator.
+    The ledger has a `FilterEvent` for each fit, in order: the mu that the fit may cost.
     """
 
     def __init__(self, ledger: PrivacyLedger, estimator: Any = None) -> None:
@@ -537,11 +536,7 @@ class _Total:
         return max(self._epsilon([*chain.from_iterable(runs), *more]) for runs in about)
 
     def _epsilon(self, events: Runs) -> float:
-        """Return the epsilon of all releases about one record.
-
-        For a filter this is the epsilon of the summed ``mu**2``, at most the limit if ``mu`` is at
-        most that of the limit. A smaller bound of the actual releases is not valid.
-        """
+        """Return the epsilon of all releases about one record, for a filter of their ``mu**2``."""
         if not events:
             return 0.0
         if not self.is_filter:
@@ -586,8 +581,7 @@ class _Total:
         if self.is_filter and all(event.is_pure for event, _ in more):
             mu, spent = (gdp_mu(epsilon, self.delta) for epsilon in (self.epsilon, used))
             fits = math.floor(1e4 * pure_epsilon(math.sqrt(max(mu**2 - spent**2, 0.0)))) / 1e4
-            pure = " A release with a delta of 0 counts as the Gaussian one that bounds its cost: "
-            pure += f"one of epsilon={fits:g} fits."
+            pure = f" With a delta of 0, which counts by its mu, one of epsilon={fits:g} fits."
         raise BudgetExceededError(
             f"This would bring the total{'' if part is None else f' about part {part!r}'} to "
             f"epsilon={rounded_up(self.used(more, part))} at delta={self.delta:g}, beyond the "
@@ -598,10 +592,7 @@ class _Total:
 
 @dataclass(frozen=True)
 class _Block:
-    """The fixed terms of a ``with`` block, and the mark and least length of its file.
-
-    The length grows with each charge in this process, and does not count in comparisons of blocks.
-    """
+    """The fixed terms of a ``with`` block, and the mark and least length of its file."""
 
     path: str
     given: dict[str, Any] = field(default_factory=dict)
@@ -609,20 +600,10 @@ class _Block:
     file: str | None = None
     length: int = field(default=0, compare=False)
 
-    def refuse_another_file(self, file: "_File") -> None:
-        if self.file is not None and (file.mark != self.file or file.length < self.length):
-            raise OSError(
-                f"{self.path} was deleted, replaced or emptied since its block began, and its "
-                "records are missing. Nothing was released; put it back and begin a new block."
-            )
-
 
 @dataclass(eq=False)
 class _Entered:
-    """A block in the context where it began, and in copies of this context.
-
-    After the block has ended its part is None, all records, for contexts that go on.
-    """
+    """A block in the context where it began, and in copies of it, where it ends with part None."""
 
     block: _Block
     odometer: PrivacyOdometer
@@ -641,7 +622,12 @@ def _charge(blocks: list[_Block], entry: OdometerRecord) -> None:
             # Raises unless all ledgers have one relation, and at most one of them a seed.
             sum([*(each.ledger for each in file.entries), entry.ledger], 0)
             for block in blocks:
-                block.refuse_another_file(file)
+                if block.file not in (None, file.mark) or file.length < block.length:
+                    raise OSError(
+                        f"{block.path} was deleted, replaced or emptied since its block began, and "
+                        "its records are missing. Nothing was released; put it back and begin a "
+                        "new block."
+                    )
                 file.total(block.given).refuse_beyond_limit(block.path, entry)
             file.write(file.total(blocks[-1].given), entry)
             mark = file.mark

@@ -125,7 +125,14 @@ class IterableSource(LocalSource):
             )
         self._iterable, self._names = iterable, []
         rows, labels, bounds = [], [], []
-        for block, (X, y) in enumerate(read_ahead(self._first_pass(bounds))):
+
+        def noted(data: tuple[Any, Any]) -> tuple[Any, Any]:
+            bounds.append(getattr(data[0], "max_row_norm", None))
+            return data
+
+        number, blocks = itertools.count(), map(noted, filter(_has_rows, iterable))
+        first_pass = iter(lambda: self._next(next(number), blocks), None)
+        for block, (X, y) in enumerate(read_ahead(first_pass)):
             if X.ndim != 2 or y.shape != X.shape[:1] or X.shape[1] < 1:
                 raise ValueError(
                     f"{self.describe(block)} must hold X of shape (rows, n_features) and y of "
@@ -138,7 +145,7 @@ class IterableSource(LocalSource):
                     f"{self.n_features}."
                 )
             rows.append(X.shape[0])
-            # Of a number, no more: each block would sort all before it again.
+            # A number has no more: each block would sort all before it again.
             if not labels or len(labels[0]) <= _MOST_LABELS:
                 labels = [distinct_labels([*labels, y])]
         if not rows:
@@ -165,17 +172,6 @@ class IterableSource(LocalSource):
             raise ValueError("the columns have other names or another order than in the first.")
         encoded, labels = super()._encoded(rows, labels)
         return encoded.copy(), labels.copy()
-
-    def _first_pass(self, bounds: list[Any]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield all blocks, and note the bounds that their rows carry."""
-
-        def noted(data: tuple[Any, Any]) -> tuple[Any, Any]:
-            bounds.append(getattr(data[0], "max_row_norm", None))
-            return data
-
-        blocks = map(noted, filter(_has_rows, self._iterable))
-        block = itertools.count()
-        yield from iter(lambda: self._next(next(block), blocks), None)
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         wanted = set(wanted)

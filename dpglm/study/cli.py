@@ -32,7 +32,7 @@ from dpglm.schema.columns import FILL_IN
 from dpglm.schema.table import plain_path
 from dpglm.sources.csv import read_csv, read_texts, read_untyped
 from dpglm.study import PrivacyReport, compare, methods, plot
-from dpglm.study.comparison import ComparisonResults, encoded, one_line
+from dpglm.study.comparison import encoded, one_line
 from dpglm.study.methods import AUDITED, DATASETS, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import plan_as_asked
@@ -315,8 +315,22 @@ def _compare(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{names} must name different files")
     # Without --output the finished fits are kept all the same, in case of an interruption.
     output = arguments.output
+    path, schema = arguments.csv, arguments.schema
+    if (path is None) != (schema is None):
+        raise ValueError("--csv and --schema, a file of its public bounds, belong together")
+    if schema is not None:
+        schema.classes  # noqa: B018 - refuses a target that is a number, before any row is read
     with _charging(arguments, "compare"):
-        tables = _tables(arguments)
+        tables = {}
+        for name in arguments.datasets or ["census"] * (path is None):
+            with _named(f"argument --datasets: {name}"):
+                tables[name] = methods.load_table(name, arguments.data_home, arguments.n_samples)
+        if path is not None:
+            with _named("argument --csv"):
+                tables[schema.name] = encoded(read_csv(path, schema))
+        for name, table in tables.items():
+            with _named(f"argument --n-samples: {name}"):
+                tables[name] = methods.drawn(table, arguments.n_samples)
         names = methods.select(arguments.estimators, quick=arguments.quick)
         settings = {"delta": arguments.delta, "max_iter": arguments.max_iter}
         # A budget too small, or a missing package, raises now and not after hours of fits.
@@ -343,32 +357,6 @@ def _compare(arguments: argparse.Namespace) -> int:
             return 130
     if arguments.output is None:
         os.unlink(output)
-    _write(results, arguments)
-    return 1 if results.errors else 0
-
-
-def _tables(arguments: argparse.Namespace) -> dict[str, methods.Table]:
-    """Return the encoded tables that were named, or the one of a file."""
-    path, schema = arguments.csv, arguments.schema
-    if (path is None) != (schema is None):
-        raise ValueError("--csv and --schema, a file of its public bounds, belong together")
-    if schema is not None:
-        schema.classes  # noqa: B018 - refuses a target that is a number, before any row is read
-    tables = {}
-    for name in arguments.datasets or ["census"] * (path is None):
-        with _named(f"argument --datasets: {name}"):
-            tables[name] = methods.load_table(name, arguments.data_home, arguments.n_samples)
-    if path is not None:
-        with _named("argument --csv"):
-            tables[schema.name] = encoded(read_csv(path, schema))
-    for name, table in tables.items():
-        with _named(f"argument --n-samples: {name}"):
-            tables[name] = methods.drawn(table, arguments.n_samples)
-    return tables
-
-
-def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
-    """Print the table and the notes, and write the files that were asked for."""
     print(results.table())
     own = "The scores have no noise: publish them only if the table may be." * bool(arguments.csv)
     if results.notes() or own:
@@ -380,6 +368,7 @@ def _write(results: ComparisonResults, arguments: argparse.Namespace) -> None:
         if len(results.datasets) > 1:
             path = path.with_stem(f"{path.stem}-{dataset}")
         _save(path, results, dataset=dataset)
+    return 1 if results.errors else 0
 
 
 _PLAN = [

@@ -230,8 +230,7 @@ def model_card(
 ) -> str:
     """Return the card of a fitted model as Markdown: its description, guarantee and scores.
 
-    Everything on it is a parameter, was released, or is passed here. "FILL IN" marks the parts that
-    a person has to write.
+    Everything on it is public or released. "FILL IN" marks what a person has to write.
 
     Parameters
     ----------

@@ -13,7 +13,6 @@ from dpglm.datasets import sample_from_schema
 from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.debiasing import RAREST
 from dpglm.estimators.plan import PrivacyPlan, of_clip
-from dpglm.schema import Schema
 from dpglm.study.methods import PLANNED, REGRESSORS
 from dpglm.tables import Page
 
@@ -102,7 +101,21 @@ def _intervals(
         )
     else:
         errors = expected_errors(estimator, schema=schema, **settings)
-        found = dict(_by_column(schema, errors))
+        found = {}
+        for column in schema.encoded_columns:
+            own = [
+                k
+                for k, name in enumerate(errors.names)
+                if name in (column.name, *column.encoded_names)
+                or name.startswith(f"{column.name} (")
+            ]
+            reported = [k for k in own if errors.sampling[k] > 0]
+            # A straight number has an error per unit.
+            span = np.ptp(column.bounds) if column.name in errors.names else 1.0
+            pair = [part[reported] * span for part in (errors.sampling, errors.privacy)]
+            label = f"{column.name} ({len(reported)} of {len(own)} reported)"
+            medians = map(np.median, pair)
+            found[label] = ExpectedStandardErrors(*medians, errors.n_samples) if reported else None
         note = (
             "of 0.95, in log-odds: of a straight number (by additive(1)) from bound to bound, of "
             "categories the median; simulated on artificial rows of the schema "
@@ -118,26 +131,6 @@ def _intervals(
             texts.append(f"{math.ceil(errors.n_samples_for(width)):,}")
         table.append((label, *texts))
     return "EXPECTED INTERVALS", table, f"({note})"
-
-
-def _by_column(
-    schema: Schema, errors: ExpectedStandardErrors
-) -> Iterator[tuple[str, ExpectedStandardErrors | None]]:
-    """Yield the label of each column of a table with its median errors, None if suppressed."""
-    for column in schema.encoded_columns:
-        own = [
-            k
-            for k, name in enumerate(errors.names)
-            if name in (column.name, *column.encoded_names) or name.startswith(f"{column.name} (")
-        ]
-        reported = [k for k in own if errors.sampling[k] > 0]
-        median = None
-        if reported:
-            # A straight number has an error per unit.
-            span = np.ptp(column.bounds) if column.name in errors.names else 1.0
-            pair = (np.median(part[reported]) * span for part in (errors.sampling, errors.privacy))
-            median = ExpectedStandardErrors(*pair, errors.n_samples)
-        yield f"{column.name} ({len(reported)} of {len(own)} reported)", median
 
 
 def _alternatives(estimator: BaseEstimator, plan: Plan, shape: tuple[int, ...]) -> Block:

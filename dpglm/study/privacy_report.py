@@ -318,16 +318,15 @@ class PrivacyReport:
             "verdict": audit and audit.verdict,
             "versions": versions(),
         }
-        return values if total is None else values | self._total_values()
-
-    def _total_values(self) -> dict[str, Any]:
-        total, limit = self.total, self.odometer.epsilon
-        broken, is_filter = total.seeded or not total.protects, _is_filter(self.odometer)
+        if total is None:
+            return values
+        limit, is_filter = self.odometer.epsilon, _is_filter(self.odometer)
+        broken = total.seeded or not total.protects
         facts = {
             f"epsilon at delta {rounded_up(total.reporting_delta)}": rounded_up(total.epsilon()),
             "right guesses at even odds, at most": _percent(attack_success(total)),
         }
-        return {
+        return values | {
             "broken": broken,
             "filter": is_filter and not broken,
             "summed": not (is_filter or broken),
@@ -494,7 +493,11 @@ def _markdown(content: Any) -> str:
         return "\n".join(f"- {name}: {text}" for name, text in content.items())
     if isinstance(content[0], str):
         return "\n".join(f"- [ ] {box}" for box in content)
-    return _markdown_table(content)
+    rows = [[one_line(text).replace("|", "\\|") for text in row] for row in content]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *body = ("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
+    line = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([head, line, *body])
 
 
 def _html(caption: str, content: Any) -> str:
@@ -517,11 +520,3 @@ def _html(caption: str, content: Any) -> str:
         return f"<ul class=boxes>{''.join(form.format(escape(box)) for box in content)}</ul>"
     table = html_table(content, caption.rstrip(":"))
     return f'<div class="tables words"><div class="scroll">{table}</div></div>'
-
-
-def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    rows = [[one_line(text).replace("|", "\\|") for text in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    head, *body = ("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
-    line = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([head, line, *body])

@@ -239,9 +239,8 @@ class ShapeDisplay(Display):
     """Contribution of each column of a table to the score of a class, or to a predicted number.
 
     Each term is zero on average over the values that the schema allows. Terms are sorted by their
-    standard deviation over these, divided by that of their noise if it is known. Make it with
-    `from_estimator`, draw it with ``plot``; `explain_local` returns the terms of rows. It costs no
-    privacy. Bands, of classifiers only, hold 95 percent of the noise, as of a quadratic loss.
+    standard deviation over these, divided by that of their noise if it is known. Bands, of
+    classifiers only, hold 95 percent of the noise, as of a quadratic loss. It costs no privacy.
 
     Examples
     --------
@@ -255,12 +254,6 @@ class ShapeDisplay(Display):
     >>> [ax.get_title() for ax in display.plot().axes_]
     ['age']
     """
-
-    def __new__(cls, *given: Any, **named: Any) -> Self:
-        """Refuse a model, as scikit-learn's displays do."""
-        if len(given) + len(named) < 3:
-            raise TypeError("A ShapeDisplay is made by ShapeDisplay.from_estimator(model, schema).")
-        return super().__new__(cls)
 
     @classmethod
     def from_estimator(

@@ -61,9 +61,8 @@ class UtilityCell:
 class UtilityGraphResults(ResultTable):
     """The scores of a grid of settings, from `UtilityGraph.run`; printed, they are `table`.
 
-    The recommended setting has the lowest mean rank. In each repeat all settings get the same
-    rows. They are ranked by accuracy, by AUC and by loss, and the ranks are averaged. Settings of
-    several budgets are ranked together; `at` looks at one.
+    The recommended setting has the lowest mean rank: in each repeat settings are ranked by
+    accuracy, by AUC and by loss. Several budgets are ranked together; `at` looks at one.
     """
 
     estimator: BaseEstimator
@@ -126,10 +125,9 @@ class UtilityGraphResults(ResultTable):
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per setting, in the order of the grid.
 
-        It has ``setting``, the parameters as text, and each under ``param_`` and its name. Means
-        over the repeats are ``accuracy``, ``auc``, ``loss`` and ``rank``. Their standard errors are
-        under ``_se``, those of the difference from the recommended setting under ``_gap_se``. Then
-        follow ``epsilon``, ``passes``, ``n_repeats``, ``recommended`` and ``error``.
+        Parameters are under ``param_`` and their names. Means over the repeats are ``accuracy``,
+        ``auc``, ``loss`` and ``rank``, with standard errors under ``_se``. Under ``_gap_se`` are
+        those of the difference from the recommended setting.
         """
         measured = self._measured()
         best, rows = measured[_best(measured)], []

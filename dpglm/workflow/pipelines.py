@@ -50,8 +50,8 @@ class _Findings(list[Finding]):
 def check_pipeline(estimator: Any) -> list[Finding]:
     """Return the steps that read other people's rows, with what to use instead.
 
-    A class of scikit-learn that is not known to be harmless is taken to break the guarantee. What
-    happened before the pipeline is not checked.
+    A class of scikit-learn that is not known to be harmless is taken to break the guarantee. The
+    check begins with the pipeline.
 
     Parameters
     ----------

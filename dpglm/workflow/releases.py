@@ -208,14 +208,12 @@ class ScoreVault(Vault):
         L/2 for a loss up to L, and L^2/8 for its square, in [0, L^2/4]. A record that vanishes
         moves the sum by this at most, a replaced one by twice this; the number of records, by 1.
         Sums for regressors are of numbers from 0 to 1 less 1/2, in units of K, K^2 or the largest
-        `Deviance`: errors up to K, half the range, are counted as they are, others as K. What
-        "r2" and "d2" sum follows from sums that were released, and is such a sum whatever they are.
+        `Deviance`. Errors beyond K, half the range, count as K. "r2" and "d2" are such sums too,
+        whatever the released sums are that they follow from.
 
         "pairs" is a sum over pairs of a positive and a negative record, of 1/2, 0 or -1/2. A record
         that vanishes takes at most n - 1 pairs along, and one in its place brings as many: n - 1
-        for both. It is bounded by the number of records only if that is public.
-
-        "cells" are counts by label and prediction: a record moves one by 1, or two if replaced.
+        for both. "cells" are counts: a record moves one by 1, or two if replaced.
 
         "table" is ``L h`` for each of two classes, h the counts by bin (`prefix_root`). A record in
         bin j moves it by column j of L, whose norm is at most that of the first. A replaced one

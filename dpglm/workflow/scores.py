@@ -290,7 +290,13 @@ def private_scores(
     # A score below the noise level becomes NaN, without a warning.
     with statistics as released, np.errstate(all="ignore"):
         found = {name: (_SCORES | _OF_NUMBERS)[name][0](released) for name in chosen}
-        _warn_of_noise(found)
+        if hidden := ", ".join(filter(lambda name: _is_hidden(name, found[name]), found)):
+            warnings.warn(
+                f"The noise of {hidden} is as large as what it is of. Raise epsilon, ask for fewer "
+                "scores, or use more records.",
+                UtilityWarning,
+                stacklevel=3,
+            )
         return PrivateScores(
             classes=released.classes,
             n_records=released.n_records,
@@ -300,24 +306,13 @@ def private_scores(
         )
 
 
-def _warn_of_noise(found: dict[str, Any]) -> None:
-    """Warn of scores whose noise is as large as their counts, by released values."""
-    hidden = []
-    for name, score in found.items():
-        if name == "confusion_matrix":
-            low, high = score.noise_interval
-            is_hidden = ((high - low).max(axis=1) / 2 > score.value.sum(axis=1)).any()
-        else:
-            most = max(score.value, 0.0) if name in _ERRORS else 0.5
-            is_hidden = name in _SINGLE and not np.ptp(score.noise_interval) < most
-        hidden += [name] * bool(is_hidden)
-    if hidden:
-        warnings.warn(
-            f"The noise of {', '.join(hidden)} is as large as what it is of. Raise epsilon, ask "
-            "for fewer scores, or use more records.",
-            UtilityWarning,
-            stacklevel=4,
-        )
+def _is_hidden(name: str, score: Any) -> bool:
+    """Return whether the noise of a score is as large as its counts, by released values."""
+    if name == "confusion_matrix":
+        low, high = score.noise_interval
+        return bool(((high - low).max(axis=1) / 2 > score.value.sum(axis=1)).any())
+    most = max(score.value, 0.0) if name in _ERRORS else 0.5
+    return name in _SINGLE and not np.ptp(score.noise_interval) < most
 
 
 def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> list[str]:
@@ -455,10 +450,6 @@ def _calibration_curve(released: Released) -> PrivateCalibrationCurve:
     )
 
 
-def _threshold(released: Released) -> float:
-    return float(released.on_scale(released.table.best_edge(*(1 / released.table.totals))))
-
-
 @dataclass(eq=False)
 class PrivateScorer:
     """A scorer with the ``ledgers`` of its calls in this process; see `make_private_scorer`."""
@@ -542,7 +533,10 @@ _SCORES: dict[str, tuple] = {
     "log_loss": (_log_loss, ("loss", "spread"), ("loss", "spread")),
     "roc_curve": (_roc_curve, ("table",)),
     "calibration_curve": (_calibration_curve, ("table",)),
-    "threshold": (_threshold, ("table",)),
+    "threshold": (
+        lambda of: float(of.on_scale(of.table.best_edge(*(1 / of.table.totals)))),
+        ("table",),
+    ),
 }
 # The same of a linear model, and of one with a log link.
 _R2, _D2 = Deviance(-1, 1, 0).sums, Deviance(0, 2, 1, 1).sums

@@ -49,8 +49,7 @@ _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimat
 class LabelledRows:
     """Holds private rows and their labels, and answers how many labels a model predicts.
 
-    With an ``error_bound``, a number is right less its squared error, in units of that of the
-    bound, and from there on wrong.
+    With an ``error_bound``, a number is right less its squared error in units of that bound's.
     """
 
     def __init__(self, X: Any, y: np.ndarray, error_bound: float | None = None) -> None:
@@ -335,10 +334,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         # 1) Divide mu^2.
         search_mu = budget.mu * math.sqrt(_SEARCH_FRACTION)
         final_mu = budget.mu * math.sqrt(1 - _SEARCH_FRACTION)
-        fits_mu = search_mu * math.sqrt(1 - _CHOICE_FRACTION)
-        choice_mu = search_mu * math.sqrt(_CHOICE_FRACTION)
-        candidate_mu = fits_mu / math.sqrt(n_candidates)
-        choice_epsilon = ChoiceEvent.epsilon_from_mu(choice_mu)
+        candidate_mu = search_mu * math.sqrt(1 - _CHOICE_FRACTION) / math.sqrt(n_candidates)
+        choice_epsilon = ChoiceEvent.epsilon_from_mu(search_mu * math.sqrt(_CHOICE_FRACTION))
         # 2) Charge each fit with all that it may cost, whichever setting it will have.
         fit = FilterEvent(mu=candidate_mu, purpose="fit of a candidate")
         choice = ChoiceEvent(choice_epsilon, purpose="choice of a candidate")
