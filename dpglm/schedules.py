@@ -654,9 +654,8 @@ class NamedSchedules:
 def averaging_weights(averaging: str | float | None, n_iter: int) -> np.ndarray:
     """Return the weights of the iterates after each step, of shape (n_iter,) and summing to 1.
 
-    ``None``: the last iterate. ``"uniform"``: equal weights. ``"tail"``: the last half. A number
-    above 0 and at most 1: this last part of the run. ``"t_weighted"``: proportional to the position
-    t, counting the start as 1, for the steps of `InverseTimeDecay`.
+    ``"tail"`` is the last half, and a number is this last part of the run. ``"t_weighted"`` is
+    proportional to the position t, counting the start as 1, for `InverseTimeDecay`.
     """
     t = np.arange(n_iter)
 

@@ -347,8 +347,8 @@ def target_scores(
 ) -> CanaryScores:
     """Fit once for each canary, and score canaries by the sum or the histogram of a target.
 
-    A canary's target is at the upper end of the range, ``target_bounds`` or 9,000 to 10,000. Absent
-    it is a null record; under ``"replace_one"`` it has the lower end, or a number of another size.
+    A canary's target is at the upper end of the range, ``target_bounds`` or 9,000 to 10,000, and
+    absent a null record, or under ``"replace_one"`` another number.
     """
     coins, summed = coin_flips(n_canaries, random_state), release == "target sum"
     low, high = (estimator.target_bounds if summed else None) or _RANGE

@@ -218,7 +218,6 @@ class PrivacyLedger(Printed):
 
         For ``dp_accounting.pld.PLDAccountant(ledger.dp_accounting_relation)``. One with a selection
         or a zCDP filter becomes zero-concentrated events, which only the RDP accountant takes.
-        Raises an ImportError without dp-accounting; ``pip install "dpglm[accounting]"``.
         """
         require_dp_accounting()
         if self.n_changed > 1:

@@ -59,8 +59,7 @@ def fit_csv(
 ) -> dict[str, Any]:
     """Fit a table by its schema, and return the model as a document of released plain values.
 
-    The parameters are those of the estimator; labels, or the bounds of a number, are those of the
-    schema. The column `groups` names the privacy unit of each row, and is no feature.
+    The column `groups` names the privacy unit of each row, and is no feature.
     """
     columns = schema.columns
     columns = tuple(c for c in columns if c.name != as_listed(groups, schema.feature_names))

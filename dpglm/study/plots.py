@@ -91,8 +91,7 @@ class Display:
             # Inches of a column: the line, and the text at 10 points.
             column = 0.65 + 0.08 * max(len(line) for label in labels for line in label.split("\n"))
             n_columns = max(1, int(self.figure_.get_figwidth() / column))
-            place = {"loc": "outside lower center", "ncols": n_columns}
-            self.figure_.legend(handles, labels, **place)
+            self.figure_.legend(handles, labels, loc="outside lower center", ncols=n_columns)
 
 
 def plot(found: Any, ax: Any = None, **options: Any) -> Display:

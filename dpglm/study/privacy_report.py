@@ -55,8 +55,7 @@ _BLIND_BUT = f"{_BLIND}, but for what the recorded fits and scores released"
 class PrivacyReport:
     """Releases about the records, their cost, and what is only asserted, for who decides on them.
 
-    The report reads no records: every number follows from a ledger. Of an odometer whose limit
-    holds for adaptive settings it states the limit.
+    Every number follows from a ledger, and for an adaptive odometer from its limit.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ class ScoredRecords:
     score: np.ndarray | None = None
     loss: np.ndarray | None = None
     loss_bound: float = 1.0
-    # Of a regressor: numbers from 0 to 1 of each record, and the deviances they are of.
+    # Numbers from 0 to 1 of each record, if they are predicted, and the deviances they are of.
     numbers: dict[str, np.ndarray] = field(default_factory=dict)
     deviances: Mapping[str, Deviance] = field(default_factory=dict)
     # The statistics that were released before, with their noise.

@@ -154,10 +154,8 @@ def _places(
     check_choice("neighboring_relation", relation, NEIGHBORING_RELATIONS)
     if isinstance(key, bool) or not isinstance(key, (Integral, str, bytes)):
         raise ValueError(f"key={key!r} must be a whole number, a string or bytes.")
-    secret = _bytes(key)
-    if len(secret) > 64:
+    if len(secret := _bytes(key)) > 64:
         raise ValueError(f"key has {len(secret)} bytes; it may have 64 at most.")
-
     keyed = blake2b(digest_size=6, key=secret, person=use)
 
     def place_of(name: Any) -> int:
