@@ -12,6 +12,7 @@ from typing import Any
 
 from sklearn.utils import resample
 
+from dpglm import DPAGDClassifier
 from dpglm.baselines import SGDMomentsAccountant
 from dpglm.datasets import fetch_table
 from dpglm.study import plot
@@ -21,7 +22,6 @@ from dpglm.study.methods import METHODS
 EPSILONS = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
 # By the names of the paper; the others are this package's.
 PUBLISHED = {
-    "DP-AGD (2018)": "agd-published",
     "ObjPert (2018)": "objective-perturbation-published",
     "OutPert (2018)": "descent-output-published",
     "PrivGene (2018)": "privgene-published",
@@ -32,9 +32,10 @@ PUBLISHED = {
 def methods(svm: bool) -> dict[str, Any]:
     """Return the estimators of Figure 2, or of Figure 3, by name."""
     suffix = "-svm" if svm else ""
-    found = {name: METHODS[key + suffix].estimator for name, key in PUBLISHED.items()}
-    # It has no fit below epsilon 0.58: the table says so.
     loss = "hinge" if svm else "logistic"
+    found = {"DP-AGD (2018)": DPAGDClassifier.as_published(loss=loss)}
+    found |= {name: METHODS[key + suffix].estimator for name, key in PUBLISHED.items()}
+    # It has no fit below epsilon 0.58: the table says so.
     found["SGD-MA (2018)"] = SGDMomentsAccountant.as_published(loss=loss)
     own = {"DPAGDClassifier": f"agd{suffix}"}
     own |= {"DPLinearSVM": "svm"} if svm else {"DPLogisticRegression": "logistic"}

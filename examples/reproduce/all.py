@@ -34,7 +34,7 @@ SCRIPTS = {
 }
 LONGEST = "lee_kifer_figures23"
 # What the page shows of them.
-PICTURES = ["lee_kifer_figure1", LONGEST, f"{LONGEST}_svm", "hong_influence"]
+PICTURES = ["lee_kifer_figure1", LONGEST, f"{LONGEST}_svm", "hong_influence", "yu_momentum"]
 MAIN = "*"
 HEAD = """# Appendix: what the reproduction scripts found
 
