@@ -78,7 +78,8 @@ def stated_defaults(Estimator):
             other = next(cls for cls in ALL if cls.__name__ == elsewhere[1])
             found |= {name: stated_defaults(other)[name] for name in names}
         else:
-            found[names[0]] = ast.literal_eval(re.search(r"default=(.+)", rest)[1])
+            default = re.search(r"default=(.+)", rest)[1]
+            found[names[0]] = np.inf if default == "inf" else ast.literal_eval(default)
     return found
 
 
