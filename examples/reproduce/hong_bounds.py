@@ -296,7 +296,7 @@ def formulas(report: Report) -> None:
             f"the best bound, {name} noise",
             paper=printed(f"hong.{key}.best_bound"),
             ours=f"{ratios.min():.2f} to {ratios.max():.2f} times it (kappa 10 to 1000, kappa² "
-            f"alpha 1e-4 to .5){'' if name == 'dynamic' else beyond}",
+            f"alpha 1e-4 to 0.5){'' if name == 'dynamic' else beyond}",
             holds=ratios.min() > 0.2 and ratios.max() < 5,
             remark="within a constant factor, as printed",
         )
@@ -338,8 +338,8 @@ def momentum_step(report: Report) -> None:
     report.slip(
         "Theorem 3.4: steps for which the third term is not positive",
         paper=printed("hong.momentum.step"),
-        ours=f"zeta, as Eq. (17) prints it, is {zeta[0]:.2f} to {zeta[2]:.2f} at momentum .1 to "
-        f".5, and {zeta[3]:.2f} to {zeta[-1]:.2f} at .6 to .9",
+        ours=f"zeta, as Eq. (17) prints it, is {zeta[0]:.2f} to {zeta[2]:.2f} at momentum 0.1 to "
+        f"0.5, and {zeta[3]:.2f} to {zeta[-1]:.2f} at 0.6 to 0.9",
         wrong=max(zeta) > 0 or min(zeta) < -0.01,
         remark="Eq. (17) of the same slides says where it is zero; at gamma = 1",
         main=True,

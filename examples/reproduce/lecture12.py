@@ -482,7 +482,7 @@ def reproduce(arguments) -> Report:
         "that where it is n² ρ/d, so that noise and descent are balanced. Slopes are on log-log "
         "axes, with the standard error of the simulation; those against epsilon are predicted "
         "through its exact Gaussian privacy parameter mu, those against d with the distance to the "
-        "optimum, which is sqrt(d) here; a slope holds that is slower by no more than .1 beyond "
+        "optimum, which is sqrt(d) here; a slope holds that is slower by no more than 0.1 beyond "
         "two errors. λ and n are those of the mean loss; the printed λ of the strongly convex rate "
         "is that of the sum, n times ours, hence n -2.00.",
     )

@@ -282,7 +282,7 @@ def claims_of_all(report: Report, found: dict, panels: dict, epsilons: list[floa
 
 
 def claims_of_instability(report: Report, results, epsilons: list[float]) -> None:
-    """Add that the SVM on BANK is less accurate at .4 than at .1, though its objective falls."""
+    """Add that the SVM on BANK is less accurate at 0.4 than at 0.1, though its objective falls."""
     accuracy, loss = (
         {e: folds(results, metric, e)[PUBLISHED] for e in epsilons}
         for metric in ("accuracy", "training_loss")
@@ -297,7 +297,7 @@ def claims_of_instability(report: Report, results, epsilons: list[float]) -> Non
     ]
     report.claim(
         f"BANK, SVM: less accurate at epsilon {low:g} than at {high:g}",
-        paper=printed("lee_kifer.figure3.unstable").text("lower at .4 than at .1"),
+        paper=printed("lee_kifer.figure3.unstable").text("lower at 0.4 than at 0.1"),
         ours=f"{mean:+.2f} ±{error:.2f} points",
         holds=mean < -2 * error,
         remark="the authors report an unstable run; the noise of their program has the wrong "

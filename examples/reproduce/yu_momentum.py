@@ -114,13 +114,13 @@ def noise_variance(report: Report, rng: np.random.Generator, n_draws: int) -> No
     report.claim(
         "variance of the noise in the direction",
         paper=printed("yu.variance"),
-        ours=f"within {100 * worst:.1f} % of it for c = .3, .6, .9",
+        ours=f"within {100 * worst:.1f} % of it for c = 0.3, 0.6, 0.9",
         holds=worst < 5 * np.sqrt(2 / n_draws),
         main=True,
         remark=f"{n_draws:,} draws",
     )
     report.claim(
-        "variance at c = .9, in that of a gradient's noise",
+        "variance at c = 0.9, in that of a gradient's noise",
         paper=printed("yu.variance_at_0.9"),
         ours=f"{at_end[0.9]:.2f}",
         holds=abs(at_end[0.9] - 5) < 0.5,
@@ -273,9 +273,9 @@ def across(report: Report, found: dict, steps, coefficients) -> None:
         remark="the best c depends on the step, which momentum makes 1/(1 - c) times as long",
     )
     report.claim(
-        "c = .9 ends badly",
+        "c = 0.9 ends badly",
         paper=printed("yu.figure3.worst"),
-        ours=f"{min(last):.1f} to {max(last):.1f} points below .6 or .7",
+        ours=f"{min(last):.1f} to {max(last):.1f} points below 0.6 or 0.7",
         holds=min(last) > 0,
         main=True,
     )
@@ -373,7 +373,7 @@ def inside_of_a_run(report: Report, *options) -> None:
     ]
     gains = [", ".join(text for text, *_ in own) for own in compared_at]
     report.claim(
-        "c = .9 is ahead at first and behind at the end",
+        "c = 0.9 is ahead at first and behind at the end",
         paper=printed("yu.figure3.worst").text("rises faster, ends badly"),
         ours=f"against {RECOMMENDED}, at t = {', '.join(map(str, TIMES))}: "
         + "; ".join(
