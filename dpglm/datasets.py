@@ -15,7 +15,7 @@ from dpglm.checks import check_choice, check_number, check_whole
 from dpglm.exceptions import advising, require
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, NumericColumn, TextColumn
-from dpglm.schema.encoder import encode
+from dpglm.schema.encoder import encode, encode_all
 from dpglm.schema.table import plain_path
 from dpglm.sources.csv import read_texts
 
@@ -315,7 +315,7 @@ def sample_from_schema(
     stratum = rng.choice(_N_STRATA, size=n_samples, p=rng.dirichlet(np.full(_N_STRATA, 3.0)))
     drawn = {c.name: _drawn_column(c, stratum, rng) for c in schema.encoded_columns}
     numbers = {name: encodable for name, (_, encodable) in drawn.items()}
-    X: Any = encode(schema.encoded_columns, numbers)
+    X: Any = encode_all(schema, numbers)
     straight = encode(schema.additive(1).encoded_columns, numbers)
     scores = straight @ rng.standard_normal((straight.shape[1], n_classes))
     # Log-odds are differences of two scores.

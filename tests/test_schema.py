@@ -85,7 +85,7 @@ MALFORMED = [
     (("version",), 2, "version=2"),
     (("name",), "", "name=''"),
     (("source",), 3, "source=3"),
-    (("extra",), 1, "'version'], and if you like ['source']."),
+    (("extra",), 1, "'version'], and if you like ['interactions', 'seed', 'source']."),
     (("columns",), [], "columns=[]"),
     (("columns",), "age", "columns='age'"),
     (("columns", 0), "age", "a column is 'age'"),

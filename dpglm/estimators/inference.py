@@ -688,6 +688,11 @@ def inference_of(
         )
     names = getattr(model, "feature_names_in_", None)
     if schema is not None:
+        if schema.interactions is not None:
+            raise ValueError(
+                f"schema {schema.name!r} has interactions, whose coefficients answer no question "
+                "about the table. For intervals, fit to rows of the schema without them."
+            )
         blocks_of(schema, model.n_features_in_, names)
     if names is None:
         names = [f"x{k}" for k in range(1, model.n_features_in_ + 1)]

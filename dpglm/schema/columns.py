@@ -242,22 +242,28 @@ class Quantity(Column):
         missing = np.isnan(position)
         alone = missing | (special >= 0)
         values, places = self._curve(position)
-        values = [np.where(alone, 0.5 * (self._n_parts == 1), value) for value in values]
+        values = [np.where(alone, 0.5 * (self.n_parts == 1), value) for value in values]
         values.append(alone.astype(float))
-        places.append(np.where(missing, len(self.encoded_names) - 1, self._n_parts + special))
+        places.append(np.where(missing, len(self.encoded_names) - 1, self.n_parts + special))
         return np.column_stack(values), np.column_stack(places).astype(np.int32)
 
     def _curve(self, position: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        if self._n_parts == 1:
+        if self.n_parts == 1:
             return [position], [np.zeros(len(position))]
         u = np.nan_to_num(position)
         values, places = [self.height * (u - 0.5)], [np.zeros(len(u))]
-        for level in range(self._n_parts.bit_length() - 1):
+        for level in range(self.n_parts.bit_length() - 1):
             parts = 2**level
             part = np.minimum(np.floor(u * parts), parts - 1)
             values.append(self.height * (0.5 - np.abs(u * parts - part - 0.5)) / parts)
             places.append(part + parts)
         return values, places
+
+    def slopes(self, slope: float) -> np.ndarray:
+        """Return coefficients of the term that make it a straight line in the position."""
+        return np.array(
+            [slope / (self.height if self.n_parts > 1 else 1.0)] + [0.0] * (self.n_parts - 1)
+        )
 
     @cached_property
     def special_numbers(self) -> np.ndarray:
@@ -275,13 +281,14 @@ class Quantity(Column):
         return np.where(special[place] == meant, place, -1)
 
     @property
-    def _n_parts(self) -> int:
+    def n_parts(self) -> int:
+        """Number of segments of the term, and of its encoded columns."""
         return 1 if self.n_segments is None else self.n_segments
 
     @property
     def is_straight(self) -> bool:
         """Whether the score is a straight line in the numbers themselves."""
-        return self._n_parts == 1 and self.scale == "linear" and not self.special_values
+        return self.n_parts == 1 and self.scale == "linear" and not self.special_values
 
     def remarks(self, raw: Raw) -> Iterator[str]:
         values = self.read(raw)
@@ -298,7 +305,7 @@ class Quantity(Column):
 
     @property
     def encoded_names(self) -> list[str]:
-        levels = [2**level for level in range(self._n_parts.bit_length() - 1)]
+        levels = [2**level for level in range(self.n_parts.bit_length() - 1)]
         hats = [f"{self.name} (part {k + 1} of {parts})" for parts in levels for k in range(parts)]
         special = [f"{self.name} = {_shown(value)}" for value in self.special_values]
         return [self.name, *hats, *special, *self._indicator]
@@ -314,14 +321,14 @@ class Quantity(Column):
         ends. A row has one value of each level l, at most 2^(-l-1). A special or missing value
         gives a 1 instead, and 1/2 more on a straight line.
         """
-        levels = range(self._n_parts.bit_length() - 1)
+        levels = range(self.n_parts.bit_length() - 1)
         curve = self.height**2 / 4 * sum(4.0**-level for level in levels) if levels else 1.0
         alone = bool(self.special_values) or self.missing == "indicator"
         return max(curve, alone * (1.0 if levels else 1.25))
 
     def _check_term(self, as_value: Callable[[Any], Any], what: str) -> None:
         """Check the fields that numbers and days share; a function returns a value or None."""
-        n = self._n_parts
+        n = self.n_parts
         is_power = type(n) is int and 1 <= n <= _MOST_INTERVALS and n & (n - 1) == 0
         self._demand(is_power, "n_segments", f"give a power of two from 1 to {_MOST_INTERVALS}")
         self._convert("height", _number, "give a finite public number")

@@ -1,7 +1,7 @@
 """Features computed from public facts: fitting them reads names of columns and no row."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -22,17 +22,17 @@ class _RowEncoder(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         if is_dask(X):
             return X.map_partitions(self._frame, meta=self._frame(X._meta))
-        raw, columns = read_columns(X, self.schema.feature_names), self.schema.encoded_columns
-        numbers = {c.name: c.numbers(raw[c.name]) for c in columns}
-        return encode(columns, numbers, self.sparse_output)
+        raw, schema = read_columns(X, self.schema.feature_names), self.schema_
+        numbers = {c.name: c.numbers(raw[c.name]) for c in schema.encoded_columns}
+        return encode_all(schema, numbers, self.sparse_output)
 
     def _frame(self, part: Any) -> Any:
         """Encode a partition of a Dask data frame."""
         import pandas as pd
 
-        rows = SchemaEncoder(self.schema).transform(part)
+        rows = SchemaEncoder(self.schema_).transform(part)
         frame = pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
-        return with_max_row_norm(frame, self.schema.max_row_norm(fit_intercept=False))
+        return with_max_row_norm(frame, self.schema_.max_row_norm(fit_intercept=False))
 
 
 @dataclass(eq=False, repr=False)
@@ -46,16 +46,20 @@ class SchemaEncoder(_RowEncoder):
     schema : Schema
     sparse_output : bool, default=False
         Return a CSR matrix instead of an array.
+    interactions : int or sequence of pairs of names, optional
+        Takes the place of the schema's.
 
     Attributes
     ----------
+    schema_ : Schema
+        The schema with these interactions.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
 
     Notes
     -----
-    Columns with an order come first, then categories, then free text. Encoded rows, and rows picked
-    from them, carry `Schema.max_row_norm` to the estimator of the same pipeline.
+    Columns with an order come first, then categories, free text and interactions. Encoded rows, and
+    rows picked from them, carry `Schema.max_row_norm` to the estimator of the same pipeline.
 
     Examples
     --------
@@ -72,10 +76,16 @@ class SchemaEncoder(_RowEncoder):
 
     schema: Any
     sparse_output: bool = False
+    interactions: Any = None
+
+    @property
+    def schema_(self) -> Any:
+        own = self.interactions is None
+        return self.schema if own else replace(self.schema, interactions=self.interactions)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check that X has the columns of the schema, which is no draft; rows are not read."""
-        self.schema.check_filled_in()
+        self.schema_.check_filled_in()
         names = self.schema.feature_names
         check_names(X, names)
         self.n_features_in_ = len(names)
@@ -96,12 +106,25 @@ class SchemaEncoder(_RowEncoder):
         """
         # After scikit-learn's wrapper, which makes a data frame if `set_output` asked for one.
         rows = super().transform(X)
-        return with_max_row_norm(rows, self.schema.max_row_norm(fit_intercept=False))
+        return with_max_row_norm(rows, self.schema_.max_row_norm(fit_intercept=False))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the encoded columns."""
-        blocks = (column.encoded_names for column in self.schema.encoded_columns)
-        return np.array([name for block in blocks for name in block], dtype=object)
+        parts = [*self.schema_.encoded_columns, self.schema_.interaction_features]
+        names = [name for part in parts if part for name in part.encoded_names]
+        return np.array(names, dtype=object)
+
+
+def encode_all(schema: Any, numbers: Mapping[str, Any], sparse_output: bool = False) -> Any:
+    """Return the encoded rows of a schema, with its interactions."""
+    columns, interactions = schema.encoded_columns, schema.interaction_features
+    if interactions is None:
+        return encode(columns, numbers, sparse_output)
+    rows = encode(columns, numbers, sparse_output=True)
+    features = interactions.of(rows)
+    if sparse_output:
+        return sparse.hstack([rows, features], format="csr")
+    return np.hstack([rows.toarray(), features])
 
 
 def encode(

@@ -33,6 +33,7 @@ from dpglm.schema.columns import (
     TextColumn,
 )
 from dpglm.schema.encoder import SchemaEncoder
+from dpglm.schema.interactions import InteractionFeatures, check_interactions, draw_interactions
 from dpglm.schema.values import as_listed, composed, dtypes, names_of, read_columns
 from dpglm.tables import Printed
 
@@ -68,6 +69,11 @@ class Schema(Printed):
     target : Target
     source : str, default=""
         Origin of the bounds and categories. They are public only if it is not the rows.
+    interactions : int or sequence of pairs of names, optional
+        Number of smooth features of four random columns each that are added to an encoded row; or
+        pairs of columns, each of which gets 16 features. Free text has none.
+    seed : int, default=0
+        Public seed of these features.
 
     Notes
     -----
@@ -88,6 +94,8 @@ class Schema(Printed):
     columns: tuple[Column, ...]
     target: Target
     source: str = ""
+    interactions: int | tuple[tuple[str, str], ...] | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -111,6 +119,11 @@ class Schema(Printed):
                 f"schema {self.name!r} has several encoded columns that would be called "
                 f"{twice!r}; rename a column or a category."
             )
+        check_whole("seed", self.seed, at_least=0)
+        if self.interactions is not None:
+            able = [c.name for c in self.columns if not isinstance(c, TextColumn)]
+            chosen = check_interactions(self.interactions, able)
+            object.__setattr__(self, "interactions", chosen)
 
     def _blocks(self) -> Iterator[Any]:
         rows = [("column", "kind", "")]
@@ -121,6 +134,9 @@ class Schema(Printed):
             rows.append((name, kind, "; ".join(facts)))
         source = f", from {self.source}" if self.source else ""
         yield "", f"Schema {self.name}: {len(self.columns)} columns{source}", rows
+        if self.interaction_features is not None:
+            m = len(self.interaction_features.columns)
+            yield "", f"{m} features of several columns, drawn with seed {self.seed}."
         yield "", "check(table) counts, for you alone, values out of bounds and unknown categories."
 
     @property
@@ -169,11 +185,20 @@ class Schema(Printed):
     @property
     def n_encoded(self) -> int:
         """Number of columns of an encoded row, without the intercept."""
-        return sum(len(column.encoded_names) for column in self.encoded_columns)
+        own = sum(len(column.encoded_names) for column in self.encoded_columns)
+        return own + (len(self.interaction_features.columns) if self.interaction_features else 0)
+
+    @cached_property
+    def interaction_features(self) -> InteractionFeatures | None:
+        """The features of several columns, if the schema has interactions."""
+        if self.interactions is None:
+            return None
+        return draw_interactions(self.encoded_columns, self.interactions, self.seed)
 
     def max_row_norm(self, fit_intercept: bool = True) -> float:
         """Return the largest L2 norm of an encoded row, with the 1 of an intercept or without."""
         squares = sum(column.squared_norm for column in self.encoded_columns)
+        squares += self.interaction_features.squared_norm if self.interaction_features else 0.0
         return math.sqrt(squares + bool(fit_intercept))
 
     def additive(self, n_segments: int | None = None) -> Self:
@@ -220,9 +245,12 @@ class Schema(Printed):
                     columns[k] = replace(column, height=min(column.height, most))
         return replace(self, columns=columns)
 
-    def transformer(self, sparse_output: bool = False) -> SchemaEncoder:
-        """Return the encoder of a raw table, to arrays or with `sparse_output` to CSR matrices."""
-        return SchemaEncoder(self, sparse_output)
+    def transformer(self, sparse_output: bool = False, interactions: Any = None) -> SchemaEncoder:
+        """Return the encoder of a raw table, to arrays or with `sparse_output` to CSR matrices.
+
+        `interactions` replaces those of the schema, unless it is None.
+        """
+        return SchemaEncoder(self, sparse_output, interactions)
 
     @classmethod
     def draft(cls, frame: Any, target: str = FILL_IN, *, name: str = "table") -> Self:
@@ -300,6 +328,10 @@ class Schema(Printed):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form as a dictionary of plain Python values."""
         head = {"version": _VERSION, "name": self.name, "source": self.source}
+        if self.interactions is not None:
+            pairs = self.interactions
+            pairs = pairs if isinstance(pairs, int) else [*map(list, pairs)]
+            head |= {"interactions": pairs, "seed": self.seed}
         return head | {"columns": [*map(_plain, self.columns)], "target": _plain(self.target)}
 
     @classmethod
@@ -310,16 +342,16 @@ class Schema(Printed):
                 f"the schema has version={document.get('version')!r}; set version={_VERSION}, or "
                 "upgrade dpglm if a later release wrote it."
             )
-        known = _fields(
-            document, "the schema", {"version", "name", "columns", "target"}, {"source"}
-        )
+        optional = {"source", "interactions", "seed"}
+        known = _fields(document, "the schema", {"version", "name", "columns", "target"}, optional)
         if not isinstance(known["columns"], list | tuple):
             raise ValueError(f"the schema has columns={known['columns']!r}; give a list.")
-        makers = [partial(_column, document) for document in known["columns"]]
-        optional = [field.name for field in fields(Target)]
-        of_target = partial(_fields, known["target"], "the target", {"name"}, optional)
+        makers = [partial(_column, document) for document in known.pop("columns")]
+        del known["version"]
+        of_target = [field.name for field in fields(Target)]
+        of_target = partial(_fields, known.pop("target"), "the target", {"name"}, of_target)
         *columns, target = _all([*makers, lambda: Target(**of_target())])
-        return cls(known["name"], columns, target, known.get("source", ""))
+        return cls(columns=columns, target=target, **known)
 
     def to_json(self) -> str:
         """Return the JSON form as a string."""

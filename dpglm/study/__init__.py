@@ -6,12 +6,12 @@ from dpglm.study.comparison import compare
 from dpglm.study.models import model_card
 from dpglm.study.plots import plot
 from dpglm.study.privacy_report import PrivacyReport
-from dpglm.study.shapes import ShapeDisplay, explain_local
+from dpglm.study.shapes import InteractionDisplay, ShapeDisplay, explain_local
 from dpglm.study.utility import UtilityGraph
 
 __all__ = [
-    "PrivacyReport", "ShapeDisplay", "UtilityGraph", "compare", "expected_accuracy",
-    "expected_errors", "explain_local", "model_card", "plot",
+    "InteractionDisplay", "PrivacyReport", "ShapeDisplay", "UtilityGraph", "compare",
+    "expected_accuracy", "expected_errors", "explain_local", "model_card", "plot",
 ]  # fmt: skip
 
 __getattr__ = absent(__name__)

@@ -1,7 +1,7 @@
 """A linear model of encoded rows, as what each column of the table adds to its score."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Self
@@ -24,6 +24,7 @@ from dpglm.schema.columns import (
     TextColumn,
 )
 from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
+from dpglm.schema.interactions import InteractionFeatures
 from dpglm.schema.table import Schema, positive_place
 from dpglm.schema.values import as_listed, read_columns
 from dpglm.study.plots import Display
@@ -31,6 +32,10 @@ from dpglm.workflow.releases import Z
 
 # From bound to bound; all edges of a term are among them.
 _N_POSITIONS = 257
+# Cells of a heat map along a number, and marks of an axis.
+_N_CELLS, _MOST_MARKS = 33, 5
+# Combinations of values by which interactions of all columns are measured.
+_N_DRAWN = 1000
 # Most categories to draw (those that add least and most), and most shapes.
 _MOST_BARS, _MOST_SHAPES = 16, 60
 # Curvature of clipped gradients: with 0.05 to 0.25, refits spread 0.9 to 1.1 times as predicted.
@@ -48,17 +53,30 @@ class Term:
     coef: np.ndarray
     # A factor of the covariance of the noise in `coef`, or its standard deviations, if known.
     noise: np.ndarray | None = None
+    parts: "_Parts | None" = None
+
+    @property
+    def name(self) -> str:
+        return self.column.name
+
+    def read(self, raw: Mapping[str, Any]) -> Any:
+        """Return the numbers of raw columns."""
+        return self.column.numbers(raw[self.column.name])
 
     def of(self, numbers: Any) -> np.ndarray:
         """Return what is added for each of what ``column.numbers`` returns, (n,)."""
         return self._encoded(numbers) @ self.coef - self.centre
+
+    @property
+    def _width(self) -> int:
+        return len(self.column.encoded_names)
 
     @cached_property
     def public(self) -> Any:
         """The values that the schema allows: listed, special, or from bound to bound."""
         if isinstance(self.column, TextColumn):
             # Single words: one of each bucket, with either sign of the hash.
-            words = sparse.eye_array(self.column.n_features, len(self.coef), format="csr")
+            words = sparse.eye_array(self.column.n_features, self._width, format="csr")
             return sparse.vstack([words, -words], format="csr")
         if hasattr(self.column, "categories"):
             return np.arange(len(self.column.categories))
@@ -91,7 +109,7 @@ class Term:
     @property
     def exceptions(self) -> dict[str, float]:
         """The terms of values that are unknown or missing, if they have a code."""
-        column, last, codes = self.column, len(self.coef) - 1, {}
+        column, last, codes = self.column, self._width - 1, {}
         if isinstance(column, CategoricalColumn):
             codes["unknown"] = (
                 len(column.categories) if column.handle_unknown == "indicator" else -1
@@ -104,7 +122,87 @@ class Term:
         return {name: self.of(np.array([k]))[0] for name, k in codes.items()}
 
     def _encoded(self, numbers: Any) -> Any:
-        return encode([self.column], {self.column.name: numbers}, sparse_output=True)
+        rows = encode([self.column], {self.column.name: numbers}, sparse_output=True)
+        if self.parts is None:
+            return rows
+        return np.hstack([rows.toarray(), self.parts.of_column(self.name, numbers)])
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Features of interactions as parts of single columns, and what is left.
+
+    On average over all that the schema allows of the other columns, a feature is a function of one
+    column. What these functions leave of it is zero on average over all columns but one.
+    """
+
+    features: InteractionFeatures
+    columns: Mapping[str, tuple[Column, slice]]
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """The mean factors of each column, (n_columns, m)."""
+        publics = [(name, Term(c, np.empty(0)).public) for name, (c, _) in self.columns.items()]
+        return np.array([self._factors(*public)[1].mean(axis=0) for public in publics])
+
+    def _factors(self, name: str, numbers: Any) -> tuple[int, np.ndarray]:
+        column, own = self.columns[name]
+        rows = encode([column], {name: numbers}, sparse_output=True)
+        return [*self.columns].index(name), self.features.factors(own, rows)
+
+    def of_column(self, name: str, numbers: Any) -> np.ndarray:
+        """Return the part of one column (n, m)."""
+        k, factors = self._factors(name, numbers)
+        return self.features.of_factors(factors * np.delete(self.means, k, axis=0).prod(axis=0))
+
+    @property
+    def constant(self) -> np.ndarray:
+        """The features on average over all columns, (m,)."""
+        return self.features.of_factors(self.means.prod(axis=0))
+
+    def rest(self, numbers: Mapping[str, Any]) -> np.ndarray:
+        """Return what is left (n, m); columns that are not named are at their mean."""
+        found = [self._factors(*named) for named in numbers.items()]
+        factors = [self.means[k] for k in range(len(self.means)) if k not in dict(found)]
+        product = np.prod(factors, axis=0) * math.prod(own for _, own in found)
+        singles = sum(self.of_column(*named) - self.constant for named in numbers.items())
+        return self.features.of_factors(product) - singles - self.constant
+
+
+@dataclass(frozen=True)
+class InteractionTerm(Term):
+    """What interactions of columns add beyond the terms of the columns."""
+
+    columns: tuple[Column, ...] = ()
+    features: Any = None
+    centre = 0.0
+
+    @property
+    def name(self) -> str:
+        # The brackets keep it apart from a column of that name.
+        pair = " x ".join(column.name for column in self.columns)
+        return pair if len(self.columns) == 2 else "(interactions)"
+
+    def read(self, raw: Mapping[str, Any]) -> Any:
+        return {column.name: column.numbers(raw[column.name]) for column in self.columns}
+
+    @property
+    def grid(self) -> list[np.ndarray]:
+        """Values of each column from bound to bound, or its categories."""
+        return [_drawn_values(column) for column in self.columns]
+
+    @property
+    def public(self) -> Any:
+        """All combinations of the values of a pair; of more columns, some."""
+        if len(self.columns) == 2:
+            drawn = [values.ravel() for values in np.meshgrid(*self.grid, indexing="ij")]
+        else:
+            rng = np.random.default_rng(0)
+            drawn = [rng.choice(values, _N_DRAWN) for values in self.grid]
+        return {column.name: values for column, values in zip(self.columns, drawn, strict=True)}
+
+    def _encoded(self, numbers: Any) -> Any:
+        return self.parts.rest(numbers)[:, self.features]
 
 
 def coefficient_noise(model: Any) -> np.ndarray | None:
@@ -156,13 +254,25 @@ def terms_of(
     weights = np.column_stack([weights, np.broadcast_to(model.intercept_, len(weights))])
     weights = np.vstack([-weights, weights]) if len(weights) == 1 else weights
     *coef, intercept = weights[place]
-    blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None)).values()
-    noise = coefficient_noise(model)
-    terms = [
-        Term(column, np.array(coef[own]), None if noise is None else noise[own])
-        for column, own in blocks
-    ]
-    intercept += sum(term.centre for term in terms)
+    blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None))
+    coef, noise = np.array(coef), coefficient_noise(model)
+    interactions = schema.interaction_features
+    parts = interactions and _Parts(interactions, blocks)
+    n_features = len(interactions.columns) if parts else 0
+    n_own = len(coef) - n_features
+
+    def term(kind: Any, at: np.ndarray, *args: Any) -> Term:
+        return kind(args[0], coef[at], None if noise is None else noise[at], parts, *args[1:])
+
+    terms = [term(Term, np.r_[own, n_own : len(coef)], c) for c, own in blocks.values()]
+    intercept += sum(t.centre for t in terms)
+    if parts:
+        # Each column's term has it.
+        intercept -= (len(blocks) - 1) * parts.constant @ coef[n_own:]
+        for names, features in interactions.groups.items():
+            columns = tuple(blocks[name][0] for name in names)
+            at = n_own + np.array(features)
+            terms.append(term(InteractionTerm, at, columns[0], columns, features))
     return score, intercept, terms
 
 
@@ -170,7 +280,7 @@ def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
     """Return a fitted linear model and the schema that encodes its rows."""
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else []
     if schema is None and len(steps) == 2 and isinstance(steps[0], SchemaEncoder):
-        schema, estimator = steps[0].schema, steps[1]
+        schema, estimator = steps[0].schema_, steps[1]
     elif schema is None or steps:
         raise ValueError(
             f"{estimator!r} does not say how its rows were encoded; give a pipeline of "
@@ -185,10 +295,11 @@ def explain_local(
 ) -> dict[str, np.ndarray] | Any:
     """Return what each column of a table adds to the scores of some rows.
 
-    With the intercept they add up to the ``decision_function`` of the positive class. For a number
-    they add up to the prediction before it is cut, in its units; with a log link they are factors,
-    whose product it is. Each term is zero on average over the values that the schema allows. The
-    terms of a row are as private as the row.
+    Pairs of columns with interactions follow, as "age x income", with what they add beyond the
+    terms of the columns. With the intercept all add up to the ``decision_function`` of the positive
+    class. For a number they add up to the prediction before it is cut, in its units; with a log
+    link they are factors, whose product it is. Each term is zero on average over the values that
+    the schema allows. The terms of a row are as private as the row.
 
     Parameters
     ----------
@@ -222,8 +333,8 @@ def explain_local(
     (2, 15)
     """
     _, intercept, terms = terms_of(estimator, schema, pos_label)
-    raw = read_columns(rows, [term.column.name for term in terms])
-    added = {t.column.name: t.of(t.column.numbers(raw[t.column.name])) for t in terms}
+    raw = read_columns(rows, dict.fromkeys(term.column.name for term in terms))
+    added = {term.name: term.of(term.read(raw)) for term in terms}
     # The brackets keep it apart from a column of that name.
     added["(intercept)"] = np.full(len(added[terms[0].column.name]), intercept)
     if isinstance(_parts(estimator, schema)[0], _WITH_LOG_LINK):
@@ -278,6 +389,7 @@ class ShapeDisplay(Display):
             As in `explain_local`.
         """
         score, _, terms = terms_of(estimator, schema, pos_label)
+        terms = [term for term in terms if not isinstance(term, InteractionTerm)]
         known = [term.column.name for term in terms]
         chosen = known if columns is None else [as_listed(name, known) for name in columns]
         if not chosen or not set(chosen) <= set(known):
@@ -311,6 +423,107 @@ class ShapeDisplay(Display):
             legend=[_BAND["label"], _MISSING["label"]],
             share_y=True,
         )
+
+
+class InteractionDisplay(Display):
+    """What pairs of columns add to a score beyond the terms of the columns, as heat maps.
+
+    A surface is zero on average over either column. Pairs are sorted by their standard deviation
+    over what is drawn, divided by that of the noise if it is known. Make it with `from_estimator`,
+    draw it with ``plot``. It costs no privacy.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.schema import load_schema
+    >>> from dpglm.study import InteractionDisplay
+    >>> encoder = load_schema("census").transformer(interactions=64)
+    >>> X, y = make_census(2000, random_state=0, as_frame=True)
+    >>> model = make_pipeline(encoder, DPLogisticRegression(classes=[0, 1])).fit(X, y)
+    >>> len(InteractionDisplay.from_estimator(model, n_pairs=4).plot().axes_)
+    4
+    """
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        schema: Schema | None = None,
+        *,
+        pairs: Iterable[tuple[str, str]] | None = None,
+        n_pairs: int = 9,
+        pos_label: Any = None,
+    ) -> Self:
+        """Prepare the figure of a fitted linear model with interactions.
+
+        Parameters
+        ----------
+        estimator : Pipeline or linear model
+        schema : Schema, optional
+        pos_label : label, optional
+            As in `ShapeDisplay`.
+        pairs : iterable of pairs of names, optional
+            Pairs to draw; by default the first `n_pairs`.
+        n_pairs : int, default=9
+        """
+        score, _, terms = terms_of(estimator, schema, pos_label)
+        found = {
+            tuple(column.name for column in term.columns): term
+            for term in terms
+            if isinstance(term, InteractionTerm) and len(term.columns) == 2
+        }
+        if not found:
+            raise ValueError("This model has no interactions of pairs: see Schema.transformer.")
+        if pairs is None:
+            kept = sorted(found.values(), key=lambda term: -term.rank)[:n_pairs]
+        else:
+            kept = [found.get(pair) or found.get(pair[::-1]) for pair in map(tuple, pairs)]
+            if None in kept or not kept:
+                raise ValueError(f"pairs={pairs!r} must be some of {[*found]}.")
+        limit = max(float(np.abs(term.of(term.public)).max()) for term in kept)
+        panels = [partial(_draw_surface, term=term, limit=limit) for term in kept]
+        n_columns = min(len(kept), 3)
+        size = max(6.8, 4.2 * n_columns), 3.4 * math.ceil(len(kept) / n_columns) + 0.8
+        title = f"what {len(kept)} of {len(found)} pairs of columns add to the {score}"
+        return cls(title, size, panels, n_columns)
+
+
+def _draw_surface(axes: Any, term: InteractionTerm, limit: float) -> None:
+    shape = [len(values) for values in term.grid]
+    added = term.of(term.public).reshape(shape)
+    image = axes.pcolormesh(added.T, cmap="PuOr_r", vmin=-limit, vmax=limit, rasterized=True)
+    axes.figure.colorbar(image, ax=axes)
+    noise = math.sqrt(np.mean(term.noise_std**2))
+    axes.set(
+        title=f"spread {added.std():.2g}" + f", noise {noise:.2g}" * bool(noise),
+        xlabel=term.columns[0].name,
+        ylabel=term.columns[1].name,
+    )
+    for axis, column, values in zip((axes.xaxis, axes.yaxis), term.columns, term.grid, strict=True):
+        places, names = _marks(column, values)
+        axis.set_ticks(places, names)
+    axes.tick_params("x", rotation=20)
+
+
+def _drawn_values(column: Column) -> np.ndarray:
+    """Return the categories of a column, or numbers from bound to bound."""
+    if hasattr(column, "categories"):
+        return np.arange(len(column.categories))
+    return column.values_at(np.linspace(0.0, 1.0, _N_CELLS))
+
+
+def _marks(column: Column, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Return where the axis of a heat map has marks, in cells, and their names."""
+    places = np.unique(np.linspace(0, len(values) - 1, min(len(values), _MOST_MARKS)).astype(int))
+    if hasattr(column, "categories"):
+        names = [str(column.categories[k])[:10] for k in places]
+    elif isinstance(column, DateColumn):
+        names = [str(day) for day in values[places].astype("datetime64[D]")]
+    else:
+        names = [f"{value:.3g}" for value in values[places]]
+    return places + 0.5, names
 
 
 def _draw(axes: Any, term: Term, limits: tuple[float, float], label: str) -> None:

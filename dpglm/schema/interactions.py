@@ -1,0 +1,114 @@
+"""Smooth features of several columns at once, drawn from public facts alone."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpglm.checks import check_whole
+from dpglm.schema.columns import Column, Quantity, TextColumn
+
+# Columns of a feature, if none are named.
+_ORDER = 4
+# Radians from the middle of a column's bounds to one of them, times a Student's t with these
+# degrees of freedom: values may lie in a small part of the bounds.
+_FREQUENCY, _DEGREES = 2.0, 2
+# Features of each pair that is named.
+_PER_PAIR = 16
+
+
+@dataclass(frozen=True, eq=False)
+class InteractionFeatures:
+    """Random Fourier features ``sqrt(2 / m) cos(a(x) + b(z) + ... + c)`` of some columns each.
+
+    A number between its bounds has an angle a(x) on a straight line with a random slope. Each
+    category, special and missing value has a random angle. See Rahimi & Recht (NIPS 2007). The
+    norm of the m features of a row is at most sqrt(2).
+
+    Attributes
+    ----------
+    columns : list of tuple of str
+        The columns of each feature.
+    weights : csr_array of shape (n_encoded, m)
+        The slope or the angle of each encoded column.
+    phases : ndarray of shape (m,)
+    """
+
+    columns: list[tuple[str, ...]]
+    weights: sparse.csr_array
+    phases: np.ndarray
+
+    squared_norm = 2.0
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """The names of the features: the columns and a number."""
+        return [f"{' x '.join(names)} ({k + 1})" for k, names in enumerate(self.columns)]
+
+    @property
+    def groups(self) -> dict[tuple[str, ...], list[int]]:
+        """The features of each pair; all together, with all columns, if they have more."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        every = tuple(dict.fromkeys(name for names in self.columns for name in names))
+        for k, names in enumerate(self.columns):
+            found.setdefault(names if len(names) == 2 else every, []).append(k)
+        return found
+
+    def of(self, rows: sparse.csr_array) -> np.ndarray:
+        """Return the features (n, m) of encoded rows (n, n_encoded)."""
+        angles = (rows @ self.weights).toarray() + self.phases
+        return np.cos(angles, out=angles) * math.sqrt(2 / len(self.phases))
+
+    def factors(self, own: slice, block: sparse.csr_array) -> np.ndarray:
+        """Return the factors ``exp(i a(x))``, (n, m), of the block of one column."""
+        return np.exp(1j * (block @ self.weights[own]).toarray())
+
+    def of_factors(self, product: np.ndarray) -> np.ndarray:
+        """Return the features of the products of the factors of all columns."""
+        scaled = product * np.exp(1j * self.phases)
+        return math.sqrt(2 / len(self.phases)) * scaled.real
+
+
+def check_interactions(interactions: Any, names: Sequence[str]) -> Any:
+    """Return a number, or a tuple of pairs of these names as they are listed."""
+    if isinstance(interactions, str) or not isinstance(interactions, Iterable):
+        if len(names) < 2:
+            raise ValueError(f"interactions={interactions!r} needs two columns without free text.")
+        return check_whole("interactions", interactions)
+    chosen = []
+    for pair in interactions:
+        if isinstance(pair, str) or len(pair) != 2 or len({*pair} & {*names}) < 2:
+            raise ValueError(f"interactions has {pair!r}; give pairs of two of {list(names)}.")
+        chosen.append(tuple(sorted(pair, key=names.index)))
+    if not chosen or len({*chosen}) < len(chosen):
+        raise ValueError(f"interactions={interactions!r} must list distinct pairs.")
+    return tuple(chosen)
+
+
+def draw_interactions(
+    columns: Sequence[Column], interactions: Any, seed: int
+) -> InteractionFeatures:
+    """Draw features of four columns each, which are random, or of the pairs that are named."""
+    # RandomState, unlike Generator, promises the same stream in every release of numpy.
+    rng = np.random.RandomState(seed)
+    names = [column.name for column in columns]
+    if isinstance(interactions, int):
+        able = [k for k, column in enumerate(columns) if not isinstance(column, TextColumn)]
+        chosen = [rng.permutation(able)[:_ORDER] for _ in range(interactions)]
+    else:
+        chosen = [[*map(names.index, pair)] for pair in interactions for _ in range(_PER_PAIR)]
+    starts = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
+    weights = sparse.lil_array((starts[-1], len(chosen)))
+    for k, places in enumerate(chosen):
+        for place in places:
+            angles = rng.uniform(0, 2 * np.pi, starts[place + 1] - starts[place])
+            if isinstance(column := columns[place], Quantity):
+                slope = 2 * _FREQUENCY * rng.standard_t(_DEGREES)
+                angles[: column.n_parts] = column.slopes(slope)
+            weights[starts[place] : starts[place + 1], k] = angles
+    phases = rng.uniform(0, 2 * np.pi, len(chosen))
+    named = [tuple(names[place] for place in sorted(places)) for places in chosen]
+    return InteractionFeatures(named, weights.tocsr(), phases)

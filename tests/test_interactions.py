@@ -1,0 +1,188 @@
+"""Interactions: random features of several columns, from the schema alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import gamma, kv
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+
+from dpglm import DPLogisticRegression, PrivateSearchCV, seeded_noise
+from dpglm.schema import (
+    CategoricalColumn,
+    DateColumn,
+    NumericColumn,
+    OrdinalColumn,
+    Schema,
+    Target,
+    TextColumn,
+)
+from dpglm.study import InteractionDisplay, explain_local
+from dpglm.study.shapes import InteractionTerm, terms_of
+
+SCHEMA = Schema(
+    "staff",
+    [
+        NumericColumn("age", 18, 70, special_values=[65], missing="indicator"),
+        NumericColumn("wage", 0, 1e6, n_segments=1),
+        DateColumn("hired", "2001-01-01", "2020-12-31"),
+        OrdinalColumn("grade", ["low", "middle", "high"]),
+        CategoricalColumn("team", ["a", "b"], handle_unknown="indicator", missing="indicator"),
+        TextColumn("note", n_features=4),
+    ],
+    Target("left", [0, 1]),
+)
+PAIRS = [("wage", "age"), ("team", "hired")]
+
+
+def rows(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    team = rng.choice(np.array(["a", "b", "other", None], dtype=object), n)
+    return pd.DataFrame({
+        "age": rng.choice([19.5, 30, 65, 400, np.nan], n),
+        "wage": rng.uniform(-1e5, 2e6, n),
+        "hired": rng.choice(["1990-05-05", "2010-05-05", "2020-12-31"], n),
+        "grade": rng.choice(["low", "middle", "high"], n),
+        "team": team,
+        "note": rng.choice(["late again", "none at all", "?"], n),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("interactions", [7, PAIRS])
+def test_a_schema_with_interactions_is_encoded_and_written(interactions):
+    schema = replace(SCHEMA, interactions=interactions, seed=3)
+    found = schema.transformer().fit_transform(rows())
+    own = SCHEMA.transformer().fit_transform(rows())
+    m = 7 if interactions == 7 else 32
+    assert found.shape[1] == schema.n_encoded == SCHEMA.n_encoded + m
+    np.testing.assert_array_equal(found[:, :-m], own)
+    assert len({*schema.transformer().get_feature_names_out()}) == found.shape[1]
+    norms = np.linalg.norm(np.asarray(found), axis=1)
+    assert norms.max() <= schema.max_row_norm(fit_intercept=False) == found.max_row_norm
+    assert schema.max_row_norm() == pytest.approx(np.sqrt(SCHEMA.max_row_norm() ** 2 + 2))
+    again = Schema.from_json(schema.to_json())
+    assert again == schema
+    for encoder in (again.transformer(), SCHEMA.transformer(interactions=interactions)):
+        others = encoder.fit_transform(rows())
+        assert np.array_equal(others, found) == (encoder.schema_.seed == 3)
+
+
+def test_features_follow_from_no_row():
+    encoder = SCHEMA.transformer(interactions=9)
+    one, other = rows(), rows(seed=1)
+    other.iloc[0] = one.iloc[0]
+    np.testing.assert_array_equal(
+        encoder.fit_transform(one)[0], encoder.fit_transform(other.iloc[:20])[0]
+    )
+    dense = encoder.transform(one)
+    sparse_rows = SCHEMA.transformer(True, interactions=9).fit_transform(one)
+    np.testing.assert_array_equal(sparse_rows.toarray(), dense)
+
+
+def test_features_have_the_kernel_of_students_t():
+    columns = [NumericColumn("x", 0, 10, n_segments=1), NumericColumn("z", -1, 1)]
+    schema = Schema("two", columns, Target("y", [0, 1]), interactions=40_000)
+    found = schema.transformer().fit_transform({"x": [2.0, 3.0], "z": [0.1, -0.1]})
+    features = np.asarray(found)[:, -40_000:]
+    # Twice the frequency times the distance between the bounds.
+    distances = np.sqrt(2) * 2 * 2.0 * np.array([0.1, 0.1])
+    kernel = np.prod(distances * kv(1, distances) / gamma(1))
+    assert features[0] @ features[1] == pytest.approx(kernel, abs=0.02)
+    assert features[0] @ features[0] == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("interactions", [6, PAIRS])
+def test_terms_add_up_and_are_zero_on_average(interactions):
+    model = make_pipeline(
+        SCHEMA.transformer(interactions=interactions), DPLogisticRegression(classes=[0, 1])
+    )
+    y = np.arange(60) % 2
+    with seeded_noise(0):
+        model.fit(rows(), y)
+    added = explain_local(model, rows())
+    np.testing.assert_allclose(added.sum(axis=1), model.decision_function(rows()), atol=1e-9)
+    terms = [term for term in terms_of(model)[2] if isinstance(term, InteractionTerm)]
+    assert [t.name for t in terms] == (
+        ["(interactions)"] if interactions == 6 else ["age x wage", "hired x team"]
+    )
+    own = {term.name: term.public for term in terms_of(model)[2]}
+    for term in terms if interactions == PAIRS else ():
+        a, b = (own[column.name] for column in term.columns)
+        names = [column.name for column in term.columns]
+        for k in (0, len(a) - 1):
+            at = dict(zip(names, (np.repeat(a[k], len(b)), b), strict=True))
+            values = term.of(at)
+            assert abs(values.mean()) < 1e-12 and values.std() > 1e-4
+
+
+def test_interactions_are_learned_without_another_release():
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(0, 1, (2, 6000))
+    y = ((x > 0.5) != (z > 0.5)).astype(int)
+    columns = [NumericColumn("x", 0, 1), NumericColumn("z", 0, 1), NumericColumn("w", 0, 1)]
+    schema = Schema("xor", columns, Target("y", [0, 1]))
+    table = pd.DataFrame({"x": x, "z": z, "w": rng.uniform(0, 1, 6000)})
+    found, ledgers = [], []
+    for interactions in (None, 64, [("x", "z")]):
+        model = make_pipeline(
+            schema.transformer(interactions=interactions),
+            DPLogisticRegression(epsilon=2.0, classes=[0, 1]),
+        )
+        with seeded_noise(0):
+            model.fit(table[:4000], y[:4000])
+        found.append(roc_auc_score(y[4000:], model.decision_function(table[4000:])))
+        ledgers.append(model[-1].privacy_)
+    assert found[0] < 0.6 and min(found[1:]) > 0.9
+    assert len({ledger.epsilon() for ledger in ledgers}) == 1
+    assert len({len(ledger.events) for ledger in ledgers}) == 1
+    shown = InteractionDisplay.from_estimator(model, pairs=[("z", "x")])
+    assert [axes.get_xlabel() for axes in shown.plot().axes_] == ["x"]
+
+
+def test_a_search_chooses_between_them():
+    search = PrivateSearchCV(
+        make_pipeline(SCHEMA.transformer(), DPLogisticRegression()),
+        {"schemaencoder__interactions": [None, 8]},
+        classes=[0, 1],
+        epsilon=5.0,
+    )
+    search.fit(rows(), np.arange(60) % 2)
+    encoder = search.best_estimator_[0]
+    assert encoder.schema_.n_encoded == search.best_estimator_[-1].n_features_in_
+
+
+@pytest.mark.parametrize(
+    ("interactions", "said"),
+    [
+        (0, "interactions=0"),
+        (True, "interactions=True"),
+        ("age", "interactions='age'"),
+        ([("age", "age")], "pairs of two of"),
+        ([("age", "left")], "pairs of two of"),
+        ([("age", "note")], "pairs of two of"),
+        (["age"], "pairs of two of"),
+        ([], "distinct pairs"),
+        ([("age", "wage"), ("wage", "age")], "distinct pairs"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(interactions, said):
+    with pytest.raises(ValueError, match=said):
+        replace(SCHEMA, interactions=interactions)
+    with pytest.raises(ValueError, match=said):
+        SCHEMA.transformer(interactions=interactions).fit(rows())
+
+
+def test_one_column_has_no_interactions_and_intervals_are_refused():
+    with pytest.raises(ValueError, match="two columns"):
+        Schema("one", [NumericColumn("x", 0, 1)], Target("y", [0, 1]), interactions=4)
+    schema = replace(SCHEMA, interactions=4)
+    model = DPLogisticRegression(classes=[0, 1], inference_fraction=0.5, epsilon=50)
+    with seeded_noise(0):
+        X = schema.transformer().fit_transform(rows(3000))
+        model.fit(X, np.arange(3000) % 2)
+    with pytest.raises(ValueError, match="has interactions, whose coefficients"):
+        model.inference(schema=schema)
+    with pytest.raises(ValueError, match="no interactions of pairs"):
+        InteractionDisplay.from_estimator(model, schema)
