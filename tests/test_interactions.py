@@ -19,6 +19,7 @@ from dpglm.schema import (
     Target,
     TextColumn,
 )
+from dpglm.sources import ParquetSource
 from dpglm.study import InteractionDisplay, explain_local
 from dpglm.study.shapes import InteractionTerm, terms_of
 
@@ -139,6 +140,19 @@ def test_interactions_are_learned_without_another_release():
     assert len({len(ledger.events) for ledger in ledgers}) == 1
     shown = InteractionDisplay.from_estimator(model, pairs=[("z", "x")])
     assert [axes.get_xlabel() for axes in shown.plot().axes_] == ["x"]
+
+
+def test_rows_of_a_file_have_the_same_features(tmp_path):
+    table, y = rows(300).drop(columns="note"), np.arange(300) % 2
+    schema = replace(SCHEMA, columns=SCHEMA.columns[:-1], interactions=12)
+    table.assign(left=y).to_parquet(tmp_path / "rows.parquet")
+    source = ParquetSource(tmp_path, schema, block_rows=70)
+    assert source.n_features == schema.n_encoded
+    fits = []
+    for given in ((schema.transformer().fit_transform(table), y), (source,)):
+        with seeded_noise(0):
+            fits.append(DPLogisticRegression(classes=[0, 1], epsilon=9.0).fit(*given))
+    np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, rtol=1e-6, atol=1e-9)
 
 
 def test_a_search_chooses_between_them():

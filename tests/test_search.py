@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 from scipy.special import log_expit, ndtri_exp
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterSampler
 from sklearn.pipeline import Pipeline
@@ -115,6 +116,24 @@ def test_the_range_of_counts_is_what_the_choice_is_charged_with(relation, most):
         choose(rows, [Says([0]), Says([1]), None], **under(relation, 300))
     assert tape.releases[0].sensitivity == most
     assert tape.releases[0].exact.tolist() == [0, 1, 0]
+
+
+def test_probabilities_count_by_their_squared_errors_and_move_a_sum_by_one_at_most():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), np.arange(40) % 3
+    model = DPLogisticRegression(classes=[0, 1, 2]).fit(X, y)
+    errors = np.square(model.predict_proba(X) - np.eye(3)[y]).sum(axis=1) / 2
+    rows = LabelledRows(X, y)
+    assert rows.n_right(model, soft=True) == pytest.approx(40 - errors.sum(), abs=40 * 2**-20)
+    assert rows.n_right(model) == np.sum(model.predict(X) == y)
+    sure = DummyClassifier(strategy="constant", constant=1).fit(X, y)
+    assert rows.n_right(sure, soft=True) == rows.n_right(sure) == 13
+    bare = DPLinearSVM(classes=[0, 1, 2]).fit(X, y)
+    with record() as tape:
+        choose(rows, [model, sure, None])
+        choose(rows, [model, bare])
+    assert tape.releases[0].exact[0] == rows.n_right(model, soft=True)
+    assert tape.releases[1].exact[0] == rows.n_right(model)
 
 
 def choose(rows, models, epsilon=0.3, **relation):

@@ -134,9 +134,9 @@ class Schema(Printed):
             rows.append((name, kind, "; ".join(facts)))
         source = f", from {self.source}" if self.source else ""
         yield "", f"Schema {self.name}: {len(self.columns)} columns{source}", rows
-        if self.interaction_features is not None:
-            m = len(self.interaction_features.columns)
-            yield "", f"{m} features of several columns, drawn with seed {self.seed}."
+        if self.n_interactions:
+            text = f"{self.n_interactions} features of several columns, drawn with seed {self.seed}"
+            yield "", f"{text}."
         yield "", "check(table) counts, for you alone, values out of bounds and unknown categories."
 
     @property
@@ -186,7 +186,12 @@ class Schema(Printed):
     def n_encoded(self) -> int:
         """Number of columns of an encoded row, without the intercept."""
         own = sum(len(column.encoded_names) for column in self.encoded_columns)
-        return own + (len(self.interaction_features.columns) if self.interaction_features else 0)
+        return own + self.n_interactions
+
+    @property
+    def n_interactions(self) -> int:
+        """Number of features of several columns."""
+        return len(self.interaction_features.columns) if self.interaction_features else 0
 
     @cached_property
     def interaction_features(self) -> InteractionFeatures | None:

@@ -69,7 +69,7 @@ class ParquetSource(LocalSource):
         # Free text counts as one value, each other column as the most that a row may have.
         kinds = [c for c in schema.encoded_columns if not isinstance(c, TextColumn)]
         n_entries = sum(c.entries(np.zeros(1))[0].size for c in kinds)
-        n_entries += len(schema.columns) - len(kinds)
+        n_entries += len(schema.columns) - len(kinds) + schema.n_interactions
         row_bytes = 12 * n_entries if sparse_output else 8 * self.n_features
         self._batch_rows = block_rows = rows_of_a_block(block_rows, row_bytes)
         require("pyarrow", "parquet", "ParquetSource")

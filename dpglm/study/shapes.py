@@ -258,8 +258,7 @@ def terms_of(
     coef, noise = np.array(coef), coefficient_noise(model)
     interactions = schema.interaction_features
     parts = interactions and _Parts(interactions, blocks)
-    n_features = len(interactions.columns) if parts else 0
-    n_own = len(coef) - n_features
+    n_own = len(coef) - schema.n_interactions
 
     def term(kind: Any, at: np.ndarray, *args: Any) -> Term:
         return kind(args[0], coef[at], None if noise is None else noise[at], parts, *args[1:])
@@ -439,11 +438,12 @@ class InteractionDisplay(Display):
     >>> from dpglm.datasets import make_census
     >>> from dpglm.schema import load_schema
     >>> from dpglm.study import InteractionDisplay
-    >>> encoder = load_schema("census").transformer(interactions=64)
+    >>> pairs = [("age", "hours"), ("age", "education")]
+    >>> encoder = load_schema("census").transformer(interactions=pairs)
     >>> X, y = make_census(2000, random_state=0, as_frame=True)
     >>> model = make_pipeline(encoder, DPLogisticRegression(classes=[0, 1])).fit(X, y)
-    >>> len(InteractionDisplay.from_estimator(model, n_pairs=4).plot().axes_)
-    4
+    >>> len(InteractionDisplay.from_estimator(model).plot().axes_)
+    2
     """
 
     @classmethod

@@ -47,25 +47,29 @@ _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimat
 
 
 class LabelledRows:
-    """Holds private rows and their labels, and answers how many labels a model predicts.
+    """Holds private rows and their labels, and answers how many of them a model predicts.
 
-    With an ``error_bound``, a number is right less its squared error in units of that bound's.
+    A row counts as 1 less its squared error: the Brier score of `soft` predictions, else 1 or 0.
+    The error of a number is in units of the ``error_bound``, and not more than 1.
     """
 
     def __init__(self, X: Any, y: np.ndarray, error_bound: float | None = None) -> None:
         self._X, self._y, self.n_records, self._bound = X, y, len(y), error_bound
 
-    def n_right(self, model: Any) -> float:
-        """Return how many labels of counted rows a model predicts; of a failed fit, None, 0."""
+    def n_right(self, model: Any, soft: bool = False) -> float:
+        """Return the sum over counted rows; of a failed fit, None, 0."""
         if model is None:
             return 0.0
         with steps_alone():
-            predicted = model.predict(self._X)
-            right = predicted == self._y
             if self._bound is not None:
-                part = 1 - np.square((predicted - self._y) / self._bound)
-                # In multiples of 2^-20 sums are exact.
-                right = np.rint(np.clip(np.nan_to_num(part), 0.0, 1.0) * 2**20) / 2**20
+                error = np.square((model.predict(self._X) - self._y) / self._bound)
+            elif soft:
+                labels = self._y[:, np.newaxis] == model.classes_
+                error = np.square(model.predict_proba(self._X) - labels).sum(axis=1) / 2
+            else:
+                error = 1.0 * (model.predict(self._X) != self._y)
+            # In multiples of 2^-20 sums are exact.
+            right = np.rint(np.clip(np.nan_to_num(1 - error), 0.0, 1.0) * 2**20) / 2**20
             return float(np.sum(right * counted_rows(model, self._X, len(right))))
 
 
@@ -75,11 +79,14 @@ class SearchVault(ChoosingVault):
     def choose_model(self, models: Sequence[Any], epsilon: float) -> int:
         """Release the index of a model that predicts many labels, by the exponential mechanism.
 
-        A record adds 0 to 1 to each count. It moves one more than another by 1 at most, or by 2 if
-        it is replaced. Counts are exact in floating point and need no slack.
+        A record adds 0 to 1 to each sum. It moves one more than another by 1 at most, or by 2 if it
+        is replaced. Sums are exact in floating point and need no slack.
         """
         choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
-        return self._release_choice(choice, lambda: np.array([*map(self._sums.n_right, models)]))
+        # Sums are compared only with their like.
+        soft = all(hasattr(model, "predict_proba") for model in models if model is not None)
+        sums = lambda: np.array([self._sums.n_right(model, soft) for model in models])  # noqa: E731
+        return self._release_choice(choice, sums)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -126,9 +133,10 @@ def _of_best(name: str, returned: str) -> Any:
 class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
-    Fits of all settings and a choice by a noisy number of right predictions take a third of mu^2; a
-    last fit takes the rest. Regressors are chosen by squared errors, up to half the widest
-    ``target_range_``. There are no folds: each would cost as much as one more candidate.
+    Fits of all settings and a choice take a third of mu^2; a last fit takes the rest. The choice is
+    by Brier scores, or right predictions without probabilities. Regressors are chosen by squared
+    errors, up to half the widest ``target_range_``. There are no folds: each would cost as much as
+    one more candidate.
 
     Parameters
     ----------
@@ -162,8 +170,7 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     -----
     Guarantee: (epsilon, delta)-differential privacy of the choice and of the last fit together. G
     fits of mu_c each, a choice of mu_s and a last fit of mu_f cost ``mu^2 = G mu_c^2 + mu_s^2 +
-    mu_f^2``. The choice is by the exponential mechanism on the number of right predictions (Dong,
-    Durfee & Rogers 2020).
+    mu_f^2``. The choice is by the exponential mechanism (Dong, Durfee & Rogers 2020).
 
     An odometer is charged once, before the first release. Steps run in one thread and in silence;
     one that fits privately is refused: pass a frozen fit of it.
