@@ -103,7 +103,7 @@ def test_terms_add_up_and_are_zero_on_average(interactions):
     with seeded_noise(0):
         model.fit(rows(), y)
     added = explain_local(model, rows())
-    np.testing.assert_allclose(added.sum(axis=1), model.decision_function(rows()), atol=1e-9)
+    np.testing.assert_allclose(added.sum(axis=1), model.decision_function(rows()), atol=1e-6)
     terms = [term for term in terms_of(model)[2] if isinstance(term, InteractionTerm)]
     assert [t.name for t in terms] == (
         ["(interactions)"] if interactions == 6 else ["age x wage", "hired x team"]

@@ -32,13 +32,13 @@ class InteractionFeatures:
     ----------
     columns : list of tuple of str
         The columns of each feature.
-    weights : csr_array of shape (n_encoded, m)
-        The slope or the angle of each encoded column.
+    weights : ndarray of shape (n_encoded, m)
+        The slope or the angle of each encoded column that is no free text.
     phases : ndarray of shape (m,)
     """
 
     columns: list[tuple[str, ...]]
-    weights: sparse.csr_array
+    weights: np.ndarray
     phases: np.ndarray
 
     squared_norm = 2.0
@@ -59,12 +59,16 @@ class InteractionFeatures:
 
     def of(self, rows: sparse.csr_array) -> np.ndarray:
         """Return the features (n, m) of encoded rows (n, n_encoded)."""
-        angles = (rows @ self.weights).toarray() + self.phases
-        return np.cos(angles, out=angles) * math.sqrt(2 / len(self.phases))
+        n_columns = len(self.weights)
+        rows = rows if rows.shape[1] == n_columns else rows[:, :n_columns]
+        # Cosines of float32 take an eighth of the time.
+        angles = (rows @ self.weights + self.phases).astype(np.float32)
+        return np.cos(angles, out=angles) * np.float32(math.sqrt(2 / len(self.phases)))
 
     def factors(self, own: slice, block: sparse.csr_array) -> np.ndarray:
         """Return the factors ``exp(i a(x))``, (n, m), of the block of one column."""
-        return np.exp(1j * (block @ self.weights[own]).toarray())
+        no_text = self.weights[own]
+        return np.exp(1j * (block[:, : len(no_text)] @ no_text))
 
     def of_factors(self, product: np.ndarray) -> np.ndarray:
         """Return the features of the products of the factors of all columns."""
@@ -100,8 +104,9 @@ def draw_interactions(
         chosen = [rng.permutation(able)[:_ORDER] for _ in range(interactions)]
     else:
         chosen = [[*map(names.index, pair)] for pair in interactions for _ in range(_PER_PAIR)]
-    starts = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
-    weights = sparse.lil_array((starts[-1], len(chosen)))
+    sizes = [0 if isinstance(c, TextColumn) else len(c.encoded_names) for c in columns]
+    starts = np.cumsum([0, *sizes])
+    weights = np.zeros((starts[-1], len(chosen)))
     for k, places in enumerate(chosen):
         for place in places:
             angles = rng.uniform(0, 2 * np.pi, starts[place + 1] - starts[place])
@@ -111,4 +116,4 @@ def draw_interactions(
             weights[starts[place] : starts[place + 1], k] = angles
     phases = rng.uniform(0, 2 * np.pi, len(chosen))
     named = [tuple(names[place] for place in sorted(places)) for places in chosen]
-    return InteractionFeatures(named, weights.tocsr(), phases)
+    return InteractionFeatures(named, weights, phases)
