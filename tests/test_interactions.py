@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from scipy.special import gamma, kv
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -19,6 +20,7 @@ from dpglm.schema import (
     Target,
     TextColumn,
 )
+from dpglm.schema.interactions import InteractionFeatures
 from dpglm.sources import ParquetSource
 from dpglm.study import InteractionDisplay, explain_local
 from dpglm.study.shapes import InteractionTerm, terms_of
@@ -70,16 +72,43 @@ def test_a_schema_with_interactions_is_encoded_and_written(interactions):
         assert np.array_equal(others, found) == (encoder.schema_.seed == 3)
 
 
-def test_features_follow_from_no_row():
+def a_row_is_encoded_alike_among_others():
     encoder = SCHEMA.transformer(interactions=9)
     one, other = rows(), rows(seed=1)
     other.iloc[0] = one.iloc[0]
-    np.testing.assert_array_equal(
-        encoder.fit_transform(one)[0], encoder.fit_transform(other.iloc[:20])[0]
-    )
-    dense = encoder.transform(one)
-    sparse_rows = SCHEMA.transformer(True, interactions=9).fit_transform(one)
+    found = [encoder.fit_transform(table)[0] for table in (one, other.iloc[:20])]
+    np.testing.assert_array_equal(*found)
+
+
+def test_features_follow_from_no_row():
+    a_row_is_encoded_alike_among_others()
+    dense = SCHEMA.transformer(interactions=9).fit_transform(rows())
+    sparse_rows = SCHEMA.transformer(True, interactions=9).fit_transform(rows())
     np.testing.assert_array_equal(sparse_rows.toarray(), dense)
+
+
+def waves_by_the_spread_of_the_rows(features, table):
+    return replace(features, weights=features.weights / table.toarray().std()), table
+
+
+def phases_by_the_number_of_rows(features, table):
+    return replace(features, phases=features.phases + table.shape[0]), table
+
+
+def rows_less_their_mean(features, table):
+    return features, table - sparse.csr_array(table.toarray() * 0 + table.mean())
+
+
+@pytest.mark.parametrize(
+    "leak", [waves_by_the_spread_of_the_rows, phases_by_the_number_of_rows, rows_less_their_mean]
+)
+def test_features_that_follow_from_rows_are_found(leak, monkeypatch):
+    own = InteractionFeatures.of
+    monkeypatch.setattr(
+        InteractionFeatures, "of", lambda features, table: own(*leak(features, table))
+    )
+    with pytest.raises(AssertionError, match="not equal"):
+        a_row_is_encoded_alike_among_others()
 
 
 def test_features_have_the_kernel_of_students_t():
