@@ -259,12 +259,6 @@ class Quantity(Column):
             places.append(part + parts)
         return values, places
 
-    def slopes(self, slope: float) -> np.ndarray:
-        """Return coefficients of the term that make it a straight line in the position."""
-        return np.array(
-            [slope / (self.height if self.n_parts > 1 else 1.0)] + [0.0] * (self.n_parts - 1)
-        )
-
     @cached_property
     def special_numbers(self) -> np.ndarray:
         """The special values as `read` returns them."""

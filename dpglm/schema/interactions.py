@@ -111,8 +111,9 @@ def draw_interactions(
         for place in places:
             angles = rng.uniform(0, 2 * np.pi, starts[place + 1] - starts[place])
             if isinstance(column := columns[place], Quantity):
+                angles[: column.n_parts] = 0.0
                 slope = 2 * _FREQUENCY * rng.standard_t(_DEGREES)
-                angles[: column.n_parts] = column.slopes(slope)
+                angles[0] = slope / (column.height if column.n_parts > 1 else 1.0)
             weights[starts[place] : starts[place + 1], k] = angles
     phases = rng.uniform(0, 2 * np.pi, len(chosen))
     named = [tuple(names[place] for place in sorted(places)) for places in chosen]

@@ -34,8 +34,6 @@ from dpglm.workflow.releases import Z
 _N_POSITIONS = 257
 # Cells of a heat map along a number, and marks of an axis.
 _N_CELLS, _MOST_MARKS = 33, 5
-# Combinations of values by which interactions of all columns are measured.
-_N_DRAWN = 1000
 # Most categories to draw (those that add least and most), and most shapes.
 _MOST_BARS, _MOST_SHAPES = 16, 60
 # Curvature of clipped gradients: with 0.05 to 0.25, refits spread 0.9 to 1.1 times as predicted.
@@ -193,12 +191,8 @@ class InteractionTerm(Term):
 
     @property
     def public(self) -> Any:
-        """All combinations of the values of a pair; of more columns, some."""
-        if len(self.columns) == 2:
-            drawn = [values.ravel() for values in np.meshgrid(*self.grid, indexing="ij")]
-        else:
-            rng = np.random.default_rng(0)
-            drawn = [rng.choice(values, _N_DRAWN) for values in self.grid]
+        """All combinations of these values."""
+        drawn = [values.ravel() for values in np.meshgrid(*self.grid, indexing="ij")]
         return {column.name: values for column, values in zip(self.columns, drawn, strict=True)}
 
     def _encoded(self, numbers: Any) -> Any:
