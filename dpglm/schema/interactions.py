@@ -13,8 +13,8 @@ from dpglm.schema.columns import Column, Quantity, TextColumn
 
 # Columns of a feature, if none are named.
 _ORDER = 4
-# Radians from the middle of a column's bounds to one of them, times a Student's t with these
-# degrees of freedom: values may lie in a small part of the bounds.
+# Radians from the middle of a column's bounds to one of them. They are multiplied by a Student's t
+# with these degrees of freedom, as values may lie in a small part of the bounds.
 _FREQUENCY, _DEGREES = 2.0, 2
 # Features of each pair that is named.
 _PER_PAIR = 16

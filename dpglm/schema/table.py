@@ -70,8 +70,8 @@ class Schema(Printed):
     source : str, default=""
         Origin of the bounds and categories. They are public only if it is not the rows.
     interactions : int or sequence of pairs of names, optional
-        Number of smooth features of four random columns each that are added to an encoded row; or
-        pairs of columns, each of which gets 16 features. Free text has none.
+        Number of smooth features of four random columns each, which follow the encoded columns.
+        Or pairs of columns, with 16 features each. Free text has none.
     seed : int, default=0
         Public seed of these features.
 

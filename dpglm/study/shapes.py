@@ -131,7 +131,7 @@ class _Parts:
     """Features of interactions as parts of single columns, and what is left.
 
     On average over all that the schema allows of the other columns, a feature is a function of one
-    column. What these functions leave of it is zero on average over all columns but one.
+    column. The rest is zero on average over all columns but one.
     """
 
     features: InteractionFeatures
@@ -169,7 +169,7 @@ class _Parts:
 
 @dataclass(frozen=True)
 class InteractionTerm(Term):
-    """What interactions of columns add beyond the terms of the columns."""
+    """The part of interactions in a score, beyond the terms of the columns."""
 
     columns: tuple[Column, ...] = ()
     features: Any = None
@@ -290,9 +290,9 @@ def explain_local(
 
     Pairs of columns with interactions follow, as "age x income", with what they add beyond the
     terms of the columns. With the intercept all add up to the ``decision_function`` of the positive
-    class. For a number they add up to the prediction before it is cut, in its units; with a log
-    link they are factors, whose product it is. Each term is zero on average over the values that
-    the schema allows. The terms of a row are as private as the row.
+    class. For a number they add up to the prediction before it is cut, in its units. With a log
+    link they are factors, whose product is the prediction. Each term is zero on average over the
+    values that the schema allows. The terms of a row are as private as the row.
 
     Parameters
     ----------
@@ -419,7 +419,7 @@ class ShapeDisplay(Display):
 
 
 class InteractionDisplay(Display):
-    """What pairs of columns add to a score beyond the terms of the columns, as heat maps.
+    """Heat maps of pairs of columns: their part in a score, beyond the terms of the columns.
 
     A surface is zero on average over either column. Pairs are sorted by their standard deviation
     over what is drawn, divided by that of the noise if it is known. Make it with `from_estimator`,
@@ -447,7 +447,6 @@ class InteractionDisplay(Display):
         schema: Schema | None = None,
         *,
         pairs: Iterable[tuple[str, str]] | None = None,
-        n_pairs: int = 9,
         pos_label: Any = None,
     ) -> Self:
         """Prepare the figure of a fitted linear model with interactions.
@@ -459,8 +458,7 @@ class InteractionDisplay(Display):
         pos_label : label, optional
             As in `ShapeDisplay`.
         pairs : iterable of pairs of names, optional
-            Pairs to draw; by default the first `n_pairs`.
-        n_pairs : int, default=9
+            Pairs to draw; by default all, or the first 60.
         """
         score, _, terms = terms_of(estimator, schema, pos_label)
         found = {
@@ -471,7 +469,7 @@ class InteractionDisplay(Display):
         if not found:
             raise ValueError("This model has no interactions of pairs: see Schema.transformer.")
         if pairs is None:
-            kept = sorted(found.values(), key=lambda term: -term.rank)[:n_pairs]
+            kept = sorted(found.values(), key=lambda term: -term.rank)[:_MOST_SHAPES]
         else:
             kept = [found.get(pair) or found.get(pair[::-1]) for pair in map(tuple, pairs)]
             if None in kept or not kept:
