@@ -3,11 +3,11 @@
 Magic (telescopes), credit, diabetes and two of the American Community Survey are in the folder
 ``tables`` of ``DPGLM_DATA``, Adult, BANK and KDD Cup 99 (50,000 rows) beside it; the others are
 those of ``unseen.py`` (``pip install ".[benchmarks]"``). Default logistic regression at delta 1e-6;
-a fifth of the rows is held out, and drawn anew for each repeat. ``--reference`` adds gradient
-boosting and EBM, without privacy.
+a fifth of the rows is held out, and drawn anew for each repeat. ``--boosting`` and ``--ebm`` add
+models without privacy; a fit of EBM takes minutes.
 
     DPGLM_DATA=folder python benchmarks/interactions.py [--tables magic adult] [--epsilon 1.6]
-        [--repeats 3] [--features 256] [--reference] [--no-search]
+        [--repeats 3] [--features 256] [--no-search] [--boosting] [--ebm]
 """
 
 import argparse
@@ -86,14 +86,16 @@ def additive(schema, epsilon):
     return make_pipeline(schema.transformer(), model)
 
 
-def references(schema):
+def references(schema, given):
     """Yield models without privacy, for rows of numbers and codes."""
-    from interpret.glassbox import ExplainableBoostingClassifier
-
     kinds = ["nominal" if c in schema.categorical else "continuous" for c in schema.columns]
     coded = [kind == "nominal" for kind in kinds]
-    yield "boosting", HistGradientBoostingClassifier(categorical_features=coded, random_state=0)
-    yield "EBM", ExplainableBoostingClassifier(feature_types=kinds, random_state=0, n_jobs=1)
+    if given.boosting:
+        yield "boosting", HistGradientBoostingClassifier(categorical_features=coded, random_state=0)
+    if given.ebm:
+        from interpret.glassbox import ExplainableBoostingClassifier
+
+        yield "EBM", ExplainableBoostingClassifier(feature_types=kinds, random_state=0, n_jobs=1)
 
 
 def numbers(rows, schema):
@@ -116,9 +118,8 @@ def run(rows, y, schema, given):
         models["chosen"] = PrivateSearchCV(
             plain, grid, classes=[0, 1], epsilon=given.epsilon, delta=1e-6
         )
-    if given.reference:
-        coded = numbers(rows, schema)
-        models |= references(schema)
+    coded = numbers(rows, schema) if given.boosting or given.ebm else None
+    models |= references(schema, given)
     for repeat in range(given.repeats):
         train, test = train_test_split(
             np.arange(len(y)), test_size=0.2, random_state=repeat, stratify=y
@@ -139,8 +140,8 @@ def main():
     parser.add_argument("--epsilon", type=float, default=1.6)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--features", type=int, default=256)
-    parser.add_argument("--reference", action="store_true")
-    parser.add_argument("--no-search", action="store_true")
+    for flag in ("--no-search", "--boosting", "--ebm"):
+        parser.add_argument(flag, action="store_true")
     given = parser.parse_args()
     for kind in (PrivacyWarning, UtilityWarning):
         warnings.simplefilter("ignore", kind)
