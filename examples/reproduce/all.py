@@ -45,7 +45,9 @@ Written by `python examples/reproduce/all.py --docs docs`, and summarised in
 
 def section(name: str, quick: bool, docs: Path | None) -> str:
     """Run a script, draw its pictures, and return its section, between marks that name it."""
-    report = importlib.import_module(name).main(["--quick"] if quick else [])
+    # That one alone takes most of the time, and its fits can be shared out.
+    options = ["--quick"] * quick + ["--jobs", "2"] * (name == LONGEST)
+    report = importlib.import_module(name).main(options)
     if docs is not None:
         drawings = {name: report.drawing}
         drawings |= {f"{name}_{key}": drawing for key, drawing in report.more_drawings.items()}
