@@ -46,7 +46,7 @@ Written by `python examples/reproduce/all.py --docs docs`, and summarised in
 def section(name: str, quick: bool, docs: Path | None) -> str:
     """Run a script, draw its pictures, and return its section, between marks that name it."""
     # That one alone takes most of the time, and its fits can be shared out.
-    options = ["--quick"] * quick + ["--jobs", "2"] * (name == LONGEST)
+    options = ["--quick"] if quick else ["--jobs", "2"] * (name == LONGEST)
     report = importlib.import_module(name).main(options)
     if docs is not None:
         drawings = {name: report.drawing}
