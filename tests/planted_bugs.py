@@ -446,6 +446,12 @@ def no_person_moves_a_release_by_more_than_charged():
     return largest_ratio(recorded, replayed) <= 1.0
 
 
+def shift_of(result):
+    """Return the mean score of present canaries less that of absent ones."""
+    scores, present = result.evidence.scores, result.evidence.present
+    return scores[present].mean() - scores[~present].mean()
+
+
 def most_moved(Estimator, relation, one, other, **changes):
     """Return the most by which a release of a regression moves, over what its noise is for."""
     options = under(relation, len(one[1])) | changes

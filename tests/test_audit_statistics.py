@@ -1,5 +1,7 @@
 """The statistics of an audit: limits, bounds, false alarms, and the power that it states."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -22,14 +24,16 @@ def simulated(rng, n=500, noise=1.0, sensitivity=1.0, mu=1.0):
 
 def test_limits_match_the_vectors(vectors):
     for row in vectors("audit", "audit_power"):
-        half = row["canaries"] // 2
-        present = np.repeat([True, False], half)
-        scores = np.random.default_rng(0).normal(size=2 * half)
-        result = audit_scores(
-            CanaryScores(scores, present, 1.0, 1.0), false_positive_rate=row["alpha"]
-        )
-        assert result.variance_limits == pytest.approx(row["var_ratio_accept"], rel=row["rtol"])
-        assert result.shift_limit - 1.0 == pytest.approx(row["shift_tol"], rel=row["rtol"])
+        half, (low, high) = row["canaries"] // 2, row["var_ratio_accept"]
+        absent = norm.ppf((np.arange(half) + 0.5) / half)
+        absent /= absent.std(ddof=1)
+        for within in (1 - row["rtol"], 1 + row["rtol"]):
+            shifted = absent + 1 + within * row["shift_tol"], absent
+            noisy = [(absent, absent * math.sqrt(v)) for v in (low / within, high * within)]
+            for worlds in (shifted, *noisy):
+                canaries = CanaryScores(np.ravel(worlds), np.arange(2 * half) < half, 1.0, 1.0)
+                result = audit_scores(canaries, false_positive_rate=row["alpha"])
+                assert result.passed is (within < 1)
 
 
 def test_mu_of_perfect_knowledge_of_the_rates_matches_the_vectors(vectors):

@@ -13,8 +13,8 @@ import numpy as np
 import planted_bugs
 import published_systems
 import pytest
-from planted_bugs import BUGS
-from scipy.stats import norm
+from planted_bugs import BUGS, shift_of
+from scipy.stats import chi2, norm
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 from strategies import RELATIONS, under
@@ -44,7 +44,7 @@ def test_every_way_to_hand_over_the_rows_passes(container):
     model = DPLogisticRegression(**SETTING)
     result = audit_scores(canary_scores(model, n_canaries=1000, container=container))
     assert result.passed, result.violations
-    assert result.shift > 0.3, "the canaries must show"
+    assert shift_of(result) > 0.3, "the canaries must show"
 
 
 @pytest.mark.parametrize("audit", [planted_bugs.moments, planted_bugs.whitened])
@@ -64,7 +64,7 @@ def test_each_stage_of_a_preconditioned_fit_passes(audit, changes):
     result = audit(**changes)
     assert result.passed, result.violations
     assert result.mu_claimed == pytest.approx(1.0, rel=1e-6)
-    assert result.shift > 0.3, "the canaries must show"
+    assert shift_of(result) > 0.3, "the canaries must show"
 
 
 def test_only_a_preconditioned_fit_has_a_second_moment_to_audit():
@@ -81,7 +81,7 @@ def test_averaged_gradients_and_choices_of_adaptive_descent_pass(relation):
     chosen = planted_bugs.choices(n_fits=2 * planted_bugs.N_FITS, **under(relation, 5000))
     for result in (averaged, chosen):
         assert result.passed, result.violations
-    assert averaged.shift > 0.7, "the canaries must show"
+    assert shift_of(averaged) > 0.7, "the canaries must show"
     assert chosen.epsilon_lower_bound > 0.5 * chosen.epsilon_claimed, "the choices must show"
 
 
@@ -163,11 +163,15 @@ def power_of(bug, n_runs):
     caught = np.mean([bool(result.violations) for result in results])
     if all(any(word in str(r.violations) for word in CERTAIN) for r in results):
         return caught, 1.0
-    low, high = results[0].variance_limits
-    variance = np.array([result.variance for result in results])
+    absent = [r.evidence.scores[~r.evidence.present] for r in results]
+    freedom, rate = len(absent[0]) - 1, 1e-6
+    low, high = chi2.ppf([rate / 2, 1 - rate / 2], freedom) / freedom
+    variance = np.array([scores.var(ddof=1) for scores in absent])
     missed = norm.cdf(high, variance.mean(), variance.std(ddof=1) + 1e-12)
     missed -= norm.cdf(low, variance.mean(), variance.std(ddof=1) + 1e-12)
-    excess = np.array([result.shift - result.shift_limit for result in results])
+    one = results[0].evidence
+    spread = math.sqrt((1 + one.excess_variance) / one.present.sum() + 1 / len(absent[0]))
+    excess = np.array([shift_of(r) - r.evidence.shift for r in results]) + norm.ppf(rate) * spread
     return caught, max(1 - missed, norm.cdf(excess.mean() / (excess.std(ddof=1) + 1e-12)))
 
 

@@ -44,18 +44,14 @@ class AuditResult:
     ----------
     name : str
         The kind of release.
-    evidence : CanaryScores, ChoiceCounts or TwoSamples
+    evidence : CanaryScores, ChoiceCounts, or scores with a record and without it
         The data of the tests.
     violations : tuple of str
         The violations, in words; empty if the audit passes.
     power : str
         The violations that the audit would have caught with probability 0.99, in words.
     mu_claimed, mu_lower_bound : float
-        The claim, and a Clopper-Pearson bound; NaN, with the next five, but for canaries' scores.
-    variance, variance_limits : float, tuple of float
-        Variance of the scores of absent canaries, 1 if the noise is as charged, and its limits.
-    shift, shift_limit : float
-        Mean score of present canaries less that of absent ones, and the most as charged.
+        The claim, and a Clopper-Pearson bound; NaN, with the next two, but for canaries' scores.
     caught_sensitivity, caught_noise : float
         Factors of the charged ones, beyond which they are caught with probability 0.99.
     epsilon_claimed, epsilon_lower_bound : float
@@ -68,10 +64,6 @@ class AuditResult:
     power: str
     mu_claimed: float = math.nan
     mu_lower_bound: float = math.nan
-    variance: float = math.nan
-    variance_limits: tuple[float, float] = (math.nan, math.nan)
-    shift: float = math.nan
-    shift_limit: float = math.nan
     caught_sensitivity: float = math.nan
     caught_noise: float = math.nan
     epsilon_claimed: float = math.nan
@@ -161,10 +153,6 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
         "times what was charged",
         mu_claimed=canaries.mu,
         mu_lower_bound=mu_lower_bound,
-        variance=variance,
-        variance_limits=(low, high),
-        shift=shift,
-        shift_limit=shift_limit,
         caught_sensitivity=caught_sensitivity,
         caught_noise=caught_noise,
     )
@@ -188,14 +176,6 @@ def root(rising: Callable[[float], float], low: float, high: float) -> float:
 
 
 # --- An audit that uses only ``fit`` and ``coef_`` of an estimator, and its claim ---
-
-
-@dataclass(frozen=True, eq=False)
-class TwoSamples:
-    """Scores, of any unit, where a record was present and where it was absent."""
-
-    present: np.ndarray
-    absent: np.ndarray
 
 
 def audit_pair(
@@ -240,7 +220,7 @@ def audit_pair(
         power = "nothing: no result could contradict so large an epsilon"
     return AuditResult(
         name="two data sets, many fits",
-        evidence=TwoSamples(*scores),
+        evidence=scores,
         violations=tuple(text for text, wrong in found.items() if wrong),
         power=power,
         epsilon_claimed=epsilon,

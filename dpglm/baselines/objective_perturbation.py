@@ -176,23 +176,19 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
             penalty = max(penalty + 2 * problem.curvature / budget.epsilon, problem.least_penalty)
         elif penalty == 0:
             penalty = _automatic_penalty(problem, largest_mu)
-        rest = self._left_over(problem, penalty, largest_mu)
-        mu = rest * split
-        if published:
-            log = math.log(2 / budget.delta)
-            mu = min(mu, budget.epsilon / math.sqrt(8 * log + 4 * budget.epsilon))
-        return self._tilted_plan(problem, penalty, mu, rest * math.sqrt(_OUTPUT_SHARE))
-
-    def _left_over(self, problem: Problem, penalty: float, mu: float) -> float:
-        """Return what the changes of variables leave of a budget's mu, for this mu or a smaller."""
-        budget = problem.budget
-        offset = problem.metadata.n_outputs * _offset(problem, penalty, mu)
+        offset = metadata.n_outputs * _offset(problem, penalty, largest_mu)
         if not offset < budget.epsilon:
             raise ValueError(
                 f"alpha={self.alpha!r} is too small for epsilon={budget.epsilon:g}: changing the "
                 f"variables costs {offset:.3g} of it. Raise alpha (or set it to 'auto') or epsilon."
             )
-        return replace(budget, epsilon=budget.epsilon - offset).mu
+        # What the changes of variables leave.
+        rest = replace(budget, epsilon=budget.epsilon - offset).mu
+        mu = rest * split
+        if published:
+            log = math.log(2 / budget.delta)
+            mu = min(mu, budget.epsilon / math.sqrt(8 * log + 4 * budget.epsilon))
+        return self._tilted_plan(problem, penalty, mu, rest * math.sqrt(_OUTPUT_SHARE))
 
     def _tilted_plan(
         self, problem: Problem, penalty: float, mu: float, output_mu: float, stop: float = 0.0

@@ -462,7 +462,16 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> DescentOutputPlan:
         problem = self._problem(budget, metadata)
         alpha, n_samples = metadata.alpha, metadata.n_samples
-        clip, longest = self._clip(problem), problem.joint_lipschitz
+        clip, longest = math.inf, problem.joint_lipschitz
+        if self.clip is not None:
+            clip = check_clip("clip", self.clip)
+            if metadata.n_outputs > 1 and clip < longest:
+                raise ValueError(
+                    f"clip={clip:g} is below {longest:.6g}, the largest gradient norm. Leave "
+                    f"clip=None: with {metadata.n_outputs} classes a clipped gradient is that of "
+                    "no convex loss, and the steps need not keep two runs together."
+                )
+            clip = clip if clip < longest else math.inf
         # How many records there may be for each that sums are divided by.
         excess = budget.most_samples(n_samples) / n_samples
         steepest = 2 / (excess * problem.curvature + 2 * alpha)
@@ -493,19 +502,6 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
             clip=clip,
             output=output,
         )
-
-    def _clip(self, problem: Problem) -> float:
-        """Return the clipping norm, checked; infinite where none is needed."""
-        if self.clip is None:
-            return math.inf
-        clip = check_clip("clip", self.clip)
-        if problem.metadata.n_outputs > 1 and clip < problem.joint_lipschitz:
-            raise ValueError(
-                f"clip={clip:g} is below {problem.joint_lipschitz:.6g}, the largest gradient norm. "
-                f"Leave clip=None: with {problem.metadata.n_outputs} classes a clipped gradient is "
-                "that of no convex loss, and the steps need not keep two runs together."
-            )
-        return clip if clip < problem.joint_lipschitz else math.inf
 
     def _rounding(self, problem: Problem, step: float, n_steps: int, mean: float) -> float:
         """Bound what rounding moves two ends apart by, for mean gradients of this norm at most.

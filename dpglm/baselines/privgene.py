@@ -225,7 +225,13 @@ class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
             n_iter = max(round(suggested), 1 if published else _FEWEST_GENERATIONS)
         else:
             n_iter = check_whole("max_iter", self.max_iter)
-        epsilon = _selection_epsilon(budget, n_iter)
+        epsilon = math.inf
+        if budget.epsilon < math.inf:
+            # By the accountant that admits more.
+            epsilon = max(
+                ChoiceEvent.epsilon_from_rho(budget.rho / n_iter),
+                ChoiceEvent.epsilon_from_mu(budget.mu / math.sqrt(n_iter)),
+            )
         if published:
             # The classical mechanism, for twice the range that a change of a score has.
             rho = bun_steinke_rho(budget.epsilon, budget.delta)
@@ -275,13 +281,3 @@ class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
             if on_step is not None:
                 on_step(t, trace.coef)
         return trace
-
-
-def _selection_epsilon(budget: PrivacyBudget, n_iter: int) -> float:
-    """Return the bounded range of each choice, by the accountant that admits more."""
-    if budget.epsilon == math.inf:
-        return math.inf
-    return max(
-        ChoiceEvent.epsilon_from_rho(budget.rho / n_iter),
-        ChoiceEvent.epsilon_from_mu(budget.mu / math.sqrt(n_iter)),
-    )

@@ -278,17 +278,13 @@ class SGDAdvancedComposition(_SmallBatches, PrivateLinearClassifier):
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PrivacyPlan:
         refuse_replace_one(budget)
         rate = batch_rate(self.batch_size, metadata.n_samples)
-        n_iter = self._n_iter(budget, metadata.n_samples, rate)
-        noise = 0.0
+        n_iter, noise = _MOST_BATCHES, 0.0
+        if not is_auto(self.max_iter):
+            n_iter = check_whole("max_iter", self.max_iter)
+        elif budget.epsilon < math.inf:
+            suggested = round(min(metadata.n_samples * budget.epsilon / 500, _MOST_BATCHES))
+            n_iter = max(suggested, fewest_iterations(budget.epsilon, budget.delta, rate))
         if budget.epsilon < math.inf:
             target = (budget.epsilon, budget.delta)
             noise = advanced_composition_multiplier(*target, rate, n_iter)
         return self._constant_plan(budget, metadata, rate, n_iter, noise_multiplier=noise)
-
-    def _n_iter(self, budget: PrivacyBudget, n_samples: int, rate: float) -> int:
-        if not is_auto(self.max_iter):
-            return check_whole("max_iter", self.max_iter)
-        if budget.epsilon == math.inf:
-            return _MOST_BATCHES
-        suggested = round(min(n_samples * budget.epsilon / 500, _MOST_BATCHES))
-        return max(suggested, fewest_iterations(budget.epsilon, budget.delta, rate))

@@ -126,11 +126,6 @@ class AdaptivePlan(Plan):
         return self.capacity == math.inf
 
     @property
-    def unit(self) -> str:
-        """The unit of costs, in words."""
-        return "mu^2" if self.accountant == "gdp" else "rho"
-
-    @property
     def first_cost(self) -> float:
         """The cost of the releases before the first gradient."""
         return sum(self.capacity * release.fraction for release in (*self.counts, *self.first))
@@ -210,7 +205,7 @@ class AdaptivePlan(Plan):
             first = f"{', '.join(costs)}, a first gradient"
         return (
             f"at most {self.n_iter} iterations over {self.metadata.n_samples} records; of "
-            f"{self.unit}={self.capacity:.4g} {first} "
+            f"{'mu^2' if self.accountant == 'gdp' else 'rho'}={self.capacity:.4g} {first} "
             f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}"
         )
 
@@ -253,7 +248,10 @@ def make_adaptive_plan(
     if loss_clip is not None:
         loss_clip = check_clip("loss_clip", loss_clip)
     n_splits = _AUTOMATIC_SPLITS if is_auto(n_splits) else n_splits
-    n_splits, selection_fraction = _checked_division(n_splits, selection_fraction)
+    n_splits = check_number("n_splits", n_splits, at_least=1, below=math.inf, advice="or 'auto'")
+    if not isinstance(selection_fraction, str) or selection_fraction != "published":
+        limits = {"above": 0, "below": 1, "advice": "or use 'published'"}
+        selection_fraction = check_number("selection_fraction", selection_fraction, **limits)
     check_choice("selection", selection, SELECTIONS)
     check_choice("accountant", accountant, ("auto", *ACCOUNTANTS))
     max_iter = min(math.ceil(n_splits), 1000) if is_auto(max_iter) else max_iter
@@ -295,7 +293,27 @@ def make_adaptive_plan(
         first=first,
         **numbers,
     )
-    _check_affordable(plan, n_splits)
+    # Refuse a budget that allows no useful gradient and selection.
+    if plan.exact:
+        return plan
+    if plan.first_cost + plan.gradient_cost + plan.selection_cost > plan.capacity * (1 + 1e-12):
+        raise ValueError(
+            f"epsilon={budget.epsilon:g} with n_splits={n_splits:g} and selection_fraction="
+            "'published': one gradient and one selection cost more than the whole budget. Raise "
+            "n_splits, or give selection_fraction a number."
+        )
+    noise = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon)
+    excess = noise / LARGEST_NOISE_MULTIPLIER
+    if excess > 1:
+        event = filter_of(plan.accountant, plan.capacity * excess**2)
+        enough = composed_epsilon([(event, 1)], budget.delta)
+        raise ValueError(
+            f"epsilon={budget.epsilon:g} with delta={budget.delta:g} and n_splits={n_splits:g} is "
+            "too small for one gradient and one selection: the noise would exceed "
+            f"{LARGEST_NOISE_MULTIPLIER:g} times one record. Use epsilon={enough:.3g} or more, "
+            "raise delta, or lower n_splits."
+        )
+    refuse_all_noise(plan.preconditioner, plan.first)
     return plan
 
 
@@ -340,39 +358,6 @@ def _better_accountant(
     chosen = ChoiceEvent(choice_epsilon("zcdp", selection, choice), selection)
     first = 2 * (1 - left) * budget.rho
     return "gdp" if first + n_iter * (2 * gradient + chosen.mu**2) <= budget.mu**2 else "zcdp"
-
-
-def _check_affordable(plan: AdaptivePlan, n_splits: float) -> None:
-    """Refuse a budget that allows no useful gradient and selection."""
-    if plan.exact:
-        return
-    budget = plan.budget
-    if plan.first_cost + plan.gradient_cost + plan.selection_cost > plan.capacity * (1 + 1e-12):
-        raise ValueError(
-            f"epsilon={budget.epsilon:g} with n_splits={n_splits:g} and selection_fraction="
-            "'published': one gradient and one selection cost more than the whole budget. Raise "
-            "n_splits, or give selection_fraction a number."
-        )
-    noise = max(plan.noise_multiplier(plan.gradient_cost), 1 / plan.selection_epsilon)
-    excess = noise / LARGEST_NOISE_MULTIPLIER
-    if excess > 1:
-        event = filter_of(plan.accountant, plan.capacity * excess**2)
-        enough = composed_epsilon([(event, 1)], budget.delta)
-        raise ValueError(
-            f"epsilon={budget.epsilon:g} with delta={budget.delta:g} and n_splits={n_splits:g} is "
-            "too small for one gradient and one selection: the noise would exceed "
-            f"{LARGEST_NOISE_MULTIPLIER:g} times one record. Use epsilon={enough:.3g} or more, "
-            "raise delta, or lower n_splits."
-        )
-    refuse_all_noise(plan.preconditioner, plan.first)
-
-
-def _checked_division(n_splits: Any, fraction: Any) -> tuple[float, float | str]:
-    n_splits = check_number("n_splits", n_splits, at_least=1, below=math.inf, advice="or 'auto'")
-    if not isinstance(fraction, str) or fraction != "published":
-        limits = {"above": 0, "below": 1, "advice": "or use 'published'"}
-        fraction = check_number("selection_fraction", fraction, **limits)
-    return n_splits, fraction
 
 
 def _checked(name: str, value: Any) -> float:

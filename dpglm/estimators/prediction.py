@@ -127,15 +127,13 @@ class LinearScores:
             bound = np.finfo(scores.dtype).max / 4  # differences of two are numbers as well
             too_long = np.flatnonzero(~(np.abs(scores) <= bound).all(axis=1))
             if too_long.size:
-                scores[too_long] = self._bounded_scores(X[too_long], bound)
+                # All scores of a row divided by one number.
+                small = X[too_long].astype(np.float64) * 2.0**-600
+                found = safe_sparse_dot(small, np.atleast_2d(self.coef_).T, dense_output=True)
+                largest = np.abs(found).max(axis=1, keepdims=True)
+                found *= np.minimum(2.0**600, bound / largest)
+                scores[too_long] = found + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
-
-    def _bounded_scores(self, X: Any, bound: float) -> np.ndarray:
-        """Return scores of rows that overflow, all scores of a row divided by one number."""
-        coef = np.atleast_2d(self.coef_).T
-        found = safe_sparse_dot(X.astype(np.float64) * 2.0**-600, coef, dense_output=True)
-        largest = np.abs(found).max(axis=1, keepdims=True)
-        return found * np.minimum(2.0**600, bound / largest) + self.intercept_
 
     def _as_fitted(self, X: Any) -> Any:
         """Return rows transformed as in the fit; estimators that clip rows override this."""

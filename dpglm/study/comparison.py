@@ -247,15 +247,12 @@ class ComparisonResults(ResultTable):
         There is one table per dataset, in blocks of three epsilons. An estimator without privacy
         has the same value at every epsilon.
         """
-        metrics = tuple(metrics)
-        return "\n\n".join(self._table(name, metrics) for name in self.datasets)
-
-    def _table(self, dataset: str, metrics: Sequence[str]) -> str:
-        """Return the table of one dataset, in blocks."""
-        panels, epsilons = self.panels(dataset, metrics), epsilons_of(self.rows(dataset)) or [None]
-        parts = [self.headline(dataset) + "\nmean ± standard error over the folds"]
-        for i in range(0, len(epsilons), _SCORES_ABREAST):
-            parts.append(_block(panels, epsilons[i : i + _SCORES_ABREAST]))
+        metrics, parts = tuple(metrics), []
+        for name in self.datasets:
+            panels, epsilons = self.panels(name, metrics), epsilons_of(self.rows(name)) or [None]
+            parts.append(self.headline(name) + "\nmean ± standard error over the folds")
+            for i in range(0, len(epsilons), _SCORES_ABREAST):
+                parts.append(_block(panels, epsilons[i : i + _SCORES_ABREAST]))
         return "\n\n".join(parts)
 
     def to_json(self) -> str:
@@ -465,10 +462,14 @@ def _record(cell: dict[str, Any], estimator: BaseEstimator, X: Any, y: np.ndarra
 
 def _measured(estimator: BaseEstimator, cell: dict[str, Any], X: Any, y: np.ndarray) -> dict:
     """Fit a clone on all folds but one, and return its scores, time and guarantee."""
-    seed = _seed_of(cell)
+    seed = cell["seed"]
     budget = zip(_budget_names(estimator), (cell["epsilon"], cell["delta"]), strict=False)
     model = clone(estimator).set_params(**dict(budget))
     if seed is not None:
+        # A number of its own for each fit, which depends on no other fit or process.
+        names = ("seed", "dataset", "estimator", "epsilon", "repeat", "fold")
+        key = repr(tuple(cell[name] for name in names))
+        seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4])
         model.set_params(**dict.fromkeys(parameters_named(model, "random_state"), seed))
     folds = KFold(cell["n_splits"], shuffle=True, random_state=cell["repeat"]).split(X)
     train, test = list(folds)[cell["fold"]]
@@ -489,15 +490,6 @@ def _measured(estimator: BaseEstimator, cell: dict[str, Any], X: Any, y: np.ndar
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell["delta"]),
         "guarantee": None if ledger is None else ledger.statement,
     }
-
-
-def _seed_of(cell: dict[str, Any]) -> int | None:
-    """Return a number of its own for each fit, which depends on no other fit or process."""
-    if cell["seed"] is None:
-        return None
-    names = ("seed", "dataset", "estimator", "epsilon", "repeat", "fold")
-    key = tuple(cell[name] for name in names)
-    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:4])
 
 
 def _budget_names(estimator: BaseEstimator) -> tuple[str, ...]:

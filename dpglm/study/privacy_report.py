@@ -266,6 +266,12 @@ class PrivacyReport:
         mu, persons = guarantee["mu"], self.ledger.privacy_unit == "group"
         swapped, who = guarantee["relation"] == "replace_one", "persons" if persons else "records"
         delta = rounded_up(guarantee["delta"])
+        releases = [("releases", "what", "parameters")]
+        for event in self._releases():
+            numbers = {k: v for k, v in event.items() if k not in ("kind", "count", "purpose")}
+            text = ", ".join(f"{name} {cell(value)}" for name, value in numbers.items()) or "-"
+            what = ": ".join([RELEASES[event["kind"]], event.get("purpose", "")]).rstrip(": ")
+            releases.append((str(event["count"]), what, text))
         values = {
             "title": self.title,
             "nothing": not guarantee["holds"],
@@ -306,7 +312,7 @@ class PrivacyReport:
                 ),
             ],
             "settings": {name: str(value) for name, value in self.parameters.items()},
-            "releases": self._release_rows(),
+            "releases": releases,
             "alone": total is None,
             **dict.fromkeys(("broken", "filter", "summed", "limit", "found"), ""),
             **dict.fromkeys(("total", "fits"), ()),
@@ -334,15 +340,6 @@ class PrivacyReport:
             "total": facts,
             "fits": self.odometer.rows(),
         }
-
-    def _release_rows(self) -> list[tuple[str, ...]]:
-        rows = [("releases", "what", "parameters")]
-        for event in self._releases():
-            numbers = {k: v for k, v in event.items() if k not in ("kind", "count", "purpose")}
-            text = ", ".join(f"{name} {cell(value)}" for name, value in numbers.items()) or "-"
-            what = ": ".join([RELEASES[event["kind"]], event.get("purpose", "")]).rstrip(": ")
-            rows.append((str(event["count"]), what, text))
-        return rows
 
     def _found(self) -> tuple[bool, str]:
         """Return whether what was released is among the fits of the odometer, and what to say."""

@@ -187,7 +187,11 @@ class InteractionTerm(Term):
     @property
     def grid(self) -> list[np.ndarray]:
         """Values of each column from bound to bound, or its categories."""
-        return [_drawn_values(column) for column in self.columns]
+        at = np.linspace(0.0, 1.0, _N_CELLS)
+        return [
+            np.arange(len(c.categories)) if hasattr(c, "categories") else c.values_at(at)
+            for c in self.columns
+        ]
 
     @property
     def public(self) -> Any:
@@ -497,13 +501,6 @@ def _draw_surface(axes: Any, term: InteractionTerm, limit: float) -> None:
         places, names = _marks(column, values)
         axis.set_ticks(places, names)
     axes.tick_params("x", rotation=20)
-
-
-def _drawn_values(column: Column) -> np.ndarray:
-    """Return the categories of a column, or numbers from bound to bound."""
-    if hasattr(column, "categories"):
-        return np.arange(len(column.categories))
-    return column.values_at(np.linspace(0.0, 1.0, _N_CELLS))
 
 
 def _marks(column: Column, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
