@@ -190,17 +190,22 @@ def sum_each(_, s0, s1, s2, s3, s4, s5, s6, s7):
     return vector(*[vector] * LANES), generate
 
 
-@intrinsic
-def add_across(_, values):
-    """Return the sum of the eight numbers of a vector."""
+def _across(combine):
+    @intrinsic
+    def function(_, values):
+        def generate(context, builder, sig, arguments):
+            (result,) = arguments
+            for _ in range(3):
+                result = combine(builder, *_neighbors(builder, result, result))
+            return builder.extract_element(result, ir.IntType(32)(0))
 
-    def generate(context, builder, sig, arguments):
-        (result,) = arguments
-        for _ in range(3):
-            result = builder.fadd(*_neighbors(builder, result, result))
-        return builder.extract_element(result, ir.IntType(32)(0))
+        return types.float64(vector), generate
 
-    return types.float64(vector), generate
+    return function
+
+
+add_across = _across(lambda builder, even, odd: builder.fadd(even, odd))
+max_across = _across(partial(_choice, ">"))
 
 
 @intrinsic

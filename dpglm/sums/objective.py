@@ -567,8 +567,9 @@ class Objective:
         -----
         In the terms of `rounding_slack`, let a be the largest row weight times class weight. The
         sum is within ``(B + n / B + 10 + n^2 u) u n bound`` of the sum of its terms, for any number
-        of blocks. Logarithms are exact to ``2048 u a`` per row. The slope of a row along the
-        direction is exact to ``2 (d + 2) kappa u`` of its bound, without the error of its parts.
+        of blocks. The products of factors that replace sums of logarithms are exact to ``2048 u a``
+        per row. The slope of a row along the direction is exact to ``2 (d + 2) kappa u`` of its
+        bound, without the error of its parts.
         """
         n_samples *= self._group_size
         sums = (_chain(n_samples, 1) + 8) * n_samples
