@@ -42,7 +42,8 @@ _MOST_CASES = 64  # speed only
 def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
     """Return the least known delta of the whole at ``epsilon``, for data sets at a distance.
 
-    See `composed_epsilon` for a distance of k records.
+    See `composed_epsilon` for a distance of k records. Without a closed form delta is ``delta_1(e /
+    k) (exp(e) - 1) / (exp(e / k) - 1)``.
     """
     if unprotected(events):
         return 1.0
@@ -71,7 +72,8 @@ def _composed_delta(events: Runs, epsilon: float, distance: int) -> float:
     offset, unshifted = _simplified(events)
     closed_form = have_rho(unshifted)
     if distance > 1 and (offset or not closed_form):
-        return _inverse(lambda delta: composed_epsilon(events, delta, distance), epsilon)
+        log_delta = math.log(max(composed_delta(events, epsilon / distance), 1e-300))
+        return math.exp(min(0.0, log_delta + _log_steps(epsilon / distance, distance)))
     events, epsilon = unshifted, epsilon - offset
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
@@ -196,13 +198,17 @@ def _inverse(epsilon_at: Callable[[float], float], epsilon: float) -> float:
     return math.exp(high)
 
 
+def _log_steps(epsilon: float, distance: int) -> float:
+    """Return the logarithm of ``sum_j exp(j epsilon)`` over j below the distance."""
+    steps = math.expm1(-distance * epsilon) / math.expm1(-epsilon) if epsilon else distance
+    return (distance - 1) * epsilon + math.log(steps)
+
+
 def _group_epsilon(delta_at: Callable[[float], float], delta: float, distance: int) -> float:
     """Return an epsilon at a distance in records, from the deltas at a distance of one."""
 
     def excess(epsilon: float) -> float:
-        # The logarithm of ``sum_j exp(j epsilon)`` over j below the distance.
-        steps = math.expm1(-distance * epsilon) / math.expm1(-epsilon) if epsilon else distance
-        log_factor = (distance - 1) * epsilon + math.log(steps)
+        log_factor = _log_steps(epsilon, distance)
         return math.log(max(delta_at(epsilon), 1e-300)) + log_factor - math.log(delta)
 
     if excess(0.0) <= 0:
