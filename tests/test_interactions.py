@@ -1,5 +1,7 @@
 """Interactions: random features of several columns, from the schema alone."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
 from dpglm import DPLogisticRegression, PrivateSearchCV, seeded_noise
+from dpglm.exceptions import UtilityWarning
 from dpglm.schema import (
     CategoricalColumn,
     DateColumn,
@@ -20,9 +23,9 @@ from dpglm.schema import (
     Target,
     TextColumn,
 )
-from dpglm.schema.interactions import InteractionFeatures
+from dpglm.schema.interactions import InteractionFeatures, draw_interactions
 from dpglm.sources import ParquetSource
-from dpglm.study import InteractionDisplay, explain_local
+from dpglm.study import InteractionDisplay, explain_local, model_card
 from dpglm.study.shapes import InteractionTerm, terms_of
 
 SCHEMA = Schema(
@@ -37,6 +40,7 @@ SCHEMA = Schema(
     ],
     Target("left", [0, 1]),
 )
+WIDE = "ignore:With interactions the rows have"
 PAIRS = [("wage", "age"), ("team", "hired")]
 
 
@@ -70,6 +74,30 @@ def test_a_schema_with_interactions_is_encoded_and_written(interactions):
     for encoder in (again.transformer(), SCHEMA.transformer(interactions=interactions)):
         others = encoder.fit_transform(rows())
         assert np.array_equal(others, found) == (encoder.schema_.seed == 3)
+
+
+def test_no_row_of_features_is_longer_than_the_bound():
+    one = sparse.csr_array([[1.0]])
+    for m in range(1, 600):
+        # All cosines are 1.
+        features = InteractionFeatures([("age",)] * m, np.zeros((1, m)), np.zeros(m))
+        assert np.square(features.of(one).astype(float)).sum() <= features.squared_norm
+
+
+@pytest.mark.filterwarnings(WIDE)
+def test_features_are_drawn_once_and_are_in_no_pickle():
+    zips = CategoricalColumn("zip", [*range(5000)])
+    schema = Schema("s", [zips, NumericColumn("x", 0, 1)], Target("y", [0, 1]))
+    table = {"zip": [3, 4], "x": [0.1, 0.7]}
+    encoder = schema.transformer(True, interactions=16).fit(table)
+    before = draw_interactions.cache_info().misses
+    found = encoder.fit_transform(table)
+    assert draw_interactions.cache_info().misses == before
+    written = pickle.dumps((encoder, replace(schema, interactions=16)))
+    assert len(written) < 8 * 5000 * 16 / 4
+    draw_interactions.cache_clear()
+    again = pickle.loads(written)[0].transform(table)
+    np.testing.assert_array_equal(again.toarray(), found.toarray())
 
 
 def a_row_is_encoded_alike_among_others():
@@ -114,7 +142,8 @@ def test_features_that_follow_from_rows_are_found(leak, monkeypatch):
 def test_features_have_the_kernel_of_students_t():
     columns = [NumericColumn("x", 0, 10, n_segments=1), NumericColumn("z", -1, 1)]
     schema = Schema("two", columns, Target("y", [0, 1]), interactions=40_000)
-    found = schema.transformer().fit_transform({"x": [2.0, 3.0], "z": [0.1, -0.1]})
+    with pytest.warns(UtilityWarning, match="40009 columns"):
+        found = schema.transformer().fit_transform({"x": [2.0, 3.0], "z": [0.1, -0.1]})
     features = np.asarray(found)[:, -40_000:]
     # Twice the frequency times the distance between the bounds.
     distances = np.sqrt(2) * 2 * 2.0 * np.array([0.1, 0.1])
@@ -145,6 +174,50 @@ def test_terms_add_up_and_are_zero_on_average(interactions):
             at = dict(zip(names, (np.repeat(a[k], len(b)), b), strict=True))
             values = term.of(at)
             assert abs(values.mean()) < 1e-12 and values.std() > 1e-4
+
+
+def test_surfaces_are_what_averages_over_all_rows_leave():
+    columns = [
+        CategoricalColumn("c", ["p", "q", "r"]), OrdinalColumn("o", ["low", "middle", "high"]),
+        NumericColumn("x", 0, 1, n_segments=2, special_values=[0.3]),
+    ]  # fmt: skip
+    schema = Schema("s", columns, Target("y", [0, 1]), interactions=[("x", "c"), ("c", "o")])
+    rng = np.random.default_rng(0)
+    X = schema.transformer().fit_transform({"c": ["p"], "o": ["low"], "x": [0.5]})
+    model = DPLogisticRegression(classes=[0, 1])
+    with seeded_noise(0):
+        model.fit(np.repeat(X, 100, axis=0), np.arange(100) % 2)
+    model.coef_ = rng.normal(size=model.coef_.shape)
+    own = {term.name: term.public for term in terms_of(model, schema)[2]}
+    product = pd.MultiIndex.from_product([["p", "q", "r"], ["low", "middle", "high"], own["x"]])
+    table = product.to_frame(index=False, name=["c", "o", "x"])
+    table["score"] = model.decision_function(schema.transformer().fit_transform(table))
+    found = explain_local(model, table, schema)
+    mean = table["score"].mean()
+    averages = {k: table.groupby(k)["score"].transform("mean") for k in ("c", "o", "x")}
+    assert found["(intercept)"].to_numpy() == pytest.approx(mean, abs=1e-5)
+    for name, average in averages.items():
+        np.testing.assert_allclose(found[name], average - mean, atol=1e-5)
+    for a, b in (("x", "c"), ("o", "c")):
+        both = table.groupby([a, b])["score"].transform("mean")
+        np.testing.assert_allclose(
+            found[f"{a} x {b}"], both - averages[a] - averages[b] + mean, atol=1e-5
+        )
+
+
+@pytest.mark.filterwarnings(WIDE)
+def test_terms_of_much_free_text_stay_sparse():
+    texts = replace(SCHEMA, columns=[*SCHEMA.columns[:-1], TextColumn("note", n_features=2**17)])
+    schema = replace(texts, interactions=6)
+    with seeded_noise(0):
+        X = SCHEMA.transformer(interactions=6).fit_transform(rows())
+        model = DPLogisticRegression(classes=[0, 1]).fit(X, np.arange(60) % 2)
+    wide = copy.copy(model)
+    wide.coef_ = np.random.default_rng(0).normal(size=(1, schema.n_encoded))
+    wide.n_features_in_, wide.trace_ = schema.n_encoded, None
+    added = explain_local(wide, rows(), schema).sum(axis=1)
+    encoded = schema.transformer(sparse_output=True).fit_transform(rows())
+    np.testing.assert_allclose(added, encoded @ wide.coef_[0] + wide.intercept_, atol=1e-5)
 
 
 def test_interactions_are_learned_without_another_release():
@@ -202,6 +275,9 @@ def test_a_search_chooses_between_them():
         (0, "interactions=0"),
         (True, "interactions=True"),
         ("age", "interactions='age'"),
+        ({("age", "wage")}, "a list of pairs"),
+        ([5], "pairs of two of"),
+        ([("age", ["wage"])], "pairs of two of"),
         ([("age", "age")], "pairs of two of"),
         ([("age", "left")], "pairs of two of"),
         ([("age", "note")], "pairs of two of"),
@@ -227,5 +303,13 @@ def test_one_column_has_no_interactions_and_intervals_are_refused():
         model.fit(X, np.arange(3000) % 2)
     with pytest.raises(ValueError, match="has interactions, whose coefficients"):
         model.inference(schema=schema)
+    card = model_card(make_pipeline(SCHEMA.transformer(interactions=4), model))
+    assert f"6 columns, {X.shape[1]} encoded" in card
     with pytest.raises(ValueError, match="no interactions of pairs"):
         InteractionDisplay.from_estimator(model, schema)
+
+
+def test_a_column_is_not_called_like_a_pair():
+    columns = [NumericColumn(name, 0, 1) for name in ("a", "b", "a x b")]
+    with pytest.raises(ValueError, match="a column has that name"):
+        Schema("s", columns, Target("y", [0, 1]), interactions=[("b", "a")])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,9 @@ class InteractionFeatures:
         rows = rows if rows.shape[1] == n_columns else rows[:, :n_columns]
         # Cosines of float32 take an eighth of the time.
         angles = (rows @ self.weights + self.phases).astype(np.float32)
-        return np.cos(angles, out=angles) * np.float32(math.sqrt(2 / len(self.phases)))
+        # Rounded down: no row is longer than the norm that is promised.
+        scale = np.nextafter(np.float32(math.sqrt(2 / len(self.phases))), np.float32(0))
+        return np.cos(angles, out=angles) * scale
 
     def factors(self, own: slice, block: sparse.csr_array) -> np.ndarray:
         """Return the factors ``exp(i a(x))``, (n, m), of the block of one column."""
@@ -78,22 +81,30 @@ class InteractionFeatures:
 
 def check_interactions(interactions: Any, names: Sequence[str]) -> Any:
     """Return a number, or a tuple of pairs of these names as they are listed."""
-    if isinstance(interactions, str) or not isinstance(interactions, Iterable):
+    # No sets, whose order differs from run to run, nor iterators, which can be read once.
+    if not isinstance(interactions, list | tuple | np.ndarray):
+        if isinstance(interactions, Iterable):
+            raise ValueError(f"interactions={interactions!r}: give a number or a list of pairs.")
         if len(names) < 2:
             raise ValueError(f"interactions={interactions!r} needs two columns without free text.")
         return check_whole("interactions", interactions)
     chosen = []
     for pair in interactions:
-        if isinstance(pair, str) or len(pair) != 2 or len({*pair} & {*names}) < 2:
+        pair = tuple(map(str, pair)) if isinstance(pair, list | tuple | np.ndarray) else pair
+        if not isinstance(pair, tuple) or len(pair) != 2 or len({*pair} & {*names}) < 2:
             raise ValueError(f"interactions has {pair!r}; give pairs of two of {list(names)}.")
         chosen.append(tuple(sorted(pair, key=names.index)))
+        if {" x ".join(chosen[-1]), " x ".join(chosen[-1][::-1])} & {*names}:
+            raise ValueError(f"interactions has {pair!r}, and a column has that name; rename it.")
     if not chosen or len({*chosen}) < len(chosen):
         raise ValueError(f"interactions={interactions!r} must list distinct pairs.")
     return tuple(chosen)
 
 
+# Not kept by a schema: its pickles would be as large as the weights.
+@lru_cache(maxsize=8)
 def draw_interactions(
-    columns: Sequence[Column], interactions: Any, seed: int
+    columns: tuple[Column, ...], interactions: Any, seed: int
 ) -> InteractionFeatures:
     """Draw features of four columns each, which are random, or of the pairs that are named."""
     # RandomState, unlike Generator, promises the same stream in every release of numpy.

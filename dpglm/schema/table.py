@@ -169,12 +169,8 @@ class Schema(Printed):
     def encoded_columns(self) -> tuple[Column, ...]:
         """The columns in the order of their blocks in an encoded row."""
         self.check_filled_in()
-        order = (Quantity, CategoricalColumn, TextColumn)
-
-        def place(column: Column) -> int:
-            return next((k for k, kind in enumerate(order) if isinstance(column, kind)), len(order))
-
-        return tuple(sorted(self._said, key=place))
+        kinds = Quantity, CategoricalColumn, TextColumn
+        return tuple(c for kind in kinds for c in self._said if isinstance(c, kind))
 
     @cached_property
     def _said(self) -> tuple[Column, ...]:
@@ -193,7 +189,7 @@ class Schema(Printed):
         """Number of features of several columns."""
         return len(self.interaction_features.columns) if self.interaction_features else 0
 
-    @cached_property
+    @property
     def interaction_features(self) -> InteractionFeatures | None:
         """The features of several columns, if the schema has interactions."""
         if self.interactions is None:

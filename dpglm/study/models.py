@@ -261,7 +261,7 @@ def model_card(
     """
     guarantee = PrivacyReport(estimator).to_dict()["guarantee"]
     steps = [*estimator] if isinstance(estimator, Pipeline) else [estimator]
-    model, schema = steps[-1], schema or getattr(steps[0], "schema", None)
+    model, schema = steps[-1], schema or getattr(steps[0], "schema_", None)
     if not isinstance(data, Mapping | None):
         raise ValueError(
             f"data=<{type(data).__name__}> must be a dict of public facts, as {{'records': 500}}."

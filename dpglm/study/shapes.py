@@ -121,9 +121,9 @@ class Term:
 
     def _encoded(self, numbers: Any) -> Any:
         rows = encode([self.column], {self.column.name: numbers}, sparse_output=True)
-        if self.parts is None:
+        if self.parts is None or isinstance(self.column, TextColumn):
             return rows
-        return np.hstack([rows.toarray(), self.parts.of_column(self.name, numbers)])
+        return sparse.hstack([rows, self.parts.of({self.name: numbers})], format="csr")
 
 
 @dataclass(frozen=True)
@@ -138,33 +138,26 @@ class _Parts:
     columns: Mapping[str, tuple[Column, slice]]
 
     @cached_property
-    def means(self) -> np.ndarray:
-        """The mean factors of each column, (n_columns, m)."""
-        publics = [(name, Term(c, np.empty(0)).public) for name, (c, _) in self.columns.items()]
-        return np.array([self._factors(*public)[1].mean(axis=0) for public in publics])
+    def means(self) -> dict[str, np.ndarray]:
+        """The mean factors (m,) of each column."""
+        publics = {name: Term(c, np.empty(0)).public for name, (c, _) in self.columns.items()}
+        return {name: self._factors(name, public).mean(axis=0) for name, public in publics.items()}
 
-    def _factors(self, name: str, numbers: Any) -> tuple[int, np.ndarray]:
+    def _factors(self, name: str, numbers: Any) -> np.ndarray:
         column, own = self.columns[name]
-        rows = encode([column], {name: numbers}, sparse_output=True)
-        return [*self.columns].index(name), self.features.factors(own, rows)
+        return self.features.factors(own, encode([column], {name: numbers}, sparse_output=True))
 
-    def of_column(self, name: str, numbers: Any) -> np.ndarray:
-        """Return the part of one column (n, m)."""
-        k, factors = self._factors(name, numbers)
-        return self.features.of_factors(factors * np.delete(self.means, k, axis=0).prod(axis=0))
-
-    @property
-    def constant(self) -> np.ndarray:
-        """The features on average over all columns, (m,)."""
-        return self.features.of_factors(self.means.prod(axis=0))
+    def of(self, numbers: Mapping[str, Any]) -> np.ndarray:
+        """Return the features (n, m), or (m,) of no columns; those not named are at their mean."""
+        others = [mean for name, mean in self.means.items() if name not in numbers]
+        own = [self._factors(*named) for named in numbers.items()]
+        return self.features.of_factors(math.prod([*others, *own]))
 
     def rest(self, numbers: Mapping[str, Any]) -> np.ndarray:
-        """Return what is left (n, m); columns that are not named are at their mean."""
-        found = [self._factors(*named) for named in numbers.items()]
-        factors = [self.means[k] for k in range(len(self.means)) if k not in dict(found)]
-        product = np.prod(factors, axis=0) * math.prod(own for _, own in found)
-        singles = sum(self.of_column(*named) - self.constant for named in numbers.items())
-        return self.features.of_factors(product) - singles - self.constant
+        """Return what is left of these columns (n, m)."""
+        constant = self.of({})
+        singles = sum(self.of(dict([named])) - constant for named in numbers.items())
+        return self.of(numbers) - singles - constant
 
 
 @dataclass(frozen=True)
@@ -255,17 +248,21 @@ def terms_of(
     blocks = blocks_of(schema, len(coef), getattr(model, "feature_names_in_", None))
     coef, noise = np.array(coef), coefficient_noise(model)
     interactions = schema.interaction_features
-    parts = interactions and _Parts(interactions, blocks)
+    able = {name: at for name, at in blocks.items() if not isinstance(at[0], TextColumn)}
+    parts = interactions and _Parts(interactions, able)
     n_own = len(coef) - schema.n_interactions
 
     def term(kind: Any, at: np.ndarray, *args: Any) -> Term:
         return kind(args[0], coef[at], None if noise is None else noise[at], parts, *args[1:])
 
-    terms = [term(Term, np.r_[own, n_own : len(coef)], c) for c, own in blocks.values()]
+    starts = {name: n_own if name in able else len(coef) for name in blocks}
+    terms = [
+        term(Term, np.r_[own, starts[name] : len(coef)], c) for name, (c, own) in blocks.items()
+    ]
     intercept += sum(t.centre for t in terms)
     if parts:
         # Each column's term has it.
-        intercept -= (len(blocks) - 1) * parts.constant @ coef[n_own:]
+        intercept -= (len(able) - 1) * parts.of({}) @ coef[n_own:]
         for names, features in interactions.groups.items():
             columns = tuple(blocks[name][0] for name in names)
             at = n_own + np.array(features)
@@ -507,11 +504,11 @@ def _marks(column: Column, values: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Return where the axis of a heat map has marks, in cells, and their names."""
     places = np.unique(np.linspace(0, len(values) - 1, min(len(values), _MOST_MARKS)).astype(int))
     if hasattr(column, "categories"):
-        names = [str(column.categories[k])[:10] for k in places]
+        names = [_short(str(column.categories[k])) for k in places]
     elif isinstance(column, DateColumn):
         names = [str(day) for day in values[places].astype("datetime64[D]")]
     else:
-        names = [f"{value:.3g}" for value in values[places]]
+        names = [_short_number(float(f"{value:.3g}")) for value in values[places]]
     return places + 0.5, names
 
 
@@ -542,8 +539,7 @@ def _draw_line(axes: Any, term: Term) -> None:
             axes.set_xscale("asinh", linear_width=column.linear_width)
             axes.set_xticks(sorted(ticks))
             axes.minorticks_off()
-        large = require("matplotlib.ticker", "plot", "Plotting").EngFormatter(sep="")
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if abs(x) < 10_000 else large(x))
+        axes.xaxis.set_major_formatter(lambda x, _: _short_number(x))
     else:
         style = {"marker": "o", "linestyle": ":"}
         _name_ticks(axes, [str(value) for value in column.categories])
@@ -578,9 +574,18 @@ def _draw_bars(axes: Any, term: Term) -> None:
     _name_ticks(axes, names)
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= 18 else f"{name[:10]}…{name[-7:]}"
+
+
+def _short_number(value: float) -> str:
+    large = require("matplotlib.ticker", "plot", "Plotting").EngFormatter(sep="")
+    return f"{value:g}" if abs(value) < 10_000 else large(value)
+
+
 def _name_ticks(axes: Any, names: Sequence[str]) -> None:
     """Label the ticks 0, 1, ..., upright if the names would not fit side by side."""
-    short = [n if len(n) <= 18 else f"{n[:10]}…{n[-7:]}" for n in names]
+    short = [*map(_short, names)]
     is_upright = sum(map(len, short)) + 2 * len(short) > 36
     axes.set_xticks(range(len(short)), short, rotation=90 if is_upright else 0)
     axes.set_xlim(-0.6, len(short) - 0.4)
