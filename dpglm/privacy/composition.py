@@ -42,8 +42,8 @@ _MOST_CASES = 64  # speed only
 def composed_delta(events: Runs, epsilon: float, distance: int = 1) -> float:
     """Return the least known delta of the whole at ``epsilon``, for data sets at a distance.
 
-    See `composed_epsilon` for a distance of k records. Without a closed form delta is ``delta_1(e /
-    k) (exp(e) - 1) / (exp(e / k) - 1)``.
+    See `composed_epsilon` for a distance of k records. There delta is also at most ``delta_1(e / k)
+    (exp(e) - 1) / (exp(e / k) - 1)``.
     """
     if unprotected(events):
         return 1.0
@@ -70,15 +70,17 @@ def pure_part(events: Runs) -> tuple[float, Runs]:
 
 def _composed_delta(events: Runs, epsilon: float, distance: int) -> float:
     offset, unshifted = _simplified(events)
-    closed_form = have_rho(unshifted)
-    if distance > 1 and (offset or not closed_form):
+    closed_form, by_steps = have_rho(unshifted), 1.0
+    if distance > 1:
         log_delta = math.log(max(composed_delta(events, epsilon / distance), 1e-300))
-        return math.exp(min(0.0, log_delta + _log_steps(epsilon / distance, distance)))
+        by_steps = math.exp(min(0.0, log_delta + _log_steps(epsilon / distance, distance)))
+        if offset or not closed_form:
+            return by_steps
     events, epsilon = unshifted, epsilon - offset
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * composed_delta(events, -epsilon)
     if closed_form:
-        delta = zcdp_delta(distance**2 * composed_rho(events), epsilon)
+        delta = min(by_steps, zcdp_delta(distance**2 * composed_rho(events), epsilon))
         if all(event.mu is not None for event, _ in events):
             delta = min(delta, gdp_delta(distance * composed_mu(events), epsilon))
         return delta
