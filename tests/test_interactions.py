@@ -23,7 +23,7 @@ from dpglm.schema import (
     Target,
     TextColumn,
 )
-from dpglm.schema.interactions import InteractionFeatures, draw_interactions
+from dpglm.schema.interactions import InteractionFeatures, draw_features
 from dpglm.sources import ParquetSource
 from dpglm.study import InteractionDisplay, explain_local, model_card
 from dpglm.study.shapes import InteractionTerm, terms_of
@@ -90,12 +90,12 @@ def test_features_are_drawn_once_and_are_in_no_pickle():
     schema = Schema("s", [zips, NumericColumn("x", 0, 1)], Target("y", [0, 1]))
     table = {"zip": [3, 4], "x": [0.1, 0.7]}
     encoder = schema.transformer(True, interactions=16).fit(table)
-    before = draw_interactions.cache_info().misses
+    before = draw_features.cache_info().misses
     found = encoder.fit_transform(table)
-    assert draw_interactions.cache_info().misses == before
+    assert draw_features.cache_info().misses == before
     written = pickle.dumps((encoder, replace(schema, interactions=16)))
     assert len(written) < 8 * 5000 * 16 / 4
-    draw_interactions.cache_clear()
+    draw_features.cache_clear()
     again = pickle.loads(written)[0].transform(table)
     np.testing.assert_array_equal(again.toarray(), found.toarray())
 

@@ -154,17 +154,12 @@ def encode(
     entries = np.hstack([np.empty((n_rows, 0)), *values])
     at = np.hstack([np.empty((n_rows, 0), dtype=np.int32), *places])
     stored = (entries != 0) & (at >= 0)
-    if sparse_output:
-        # CSR: the values of a row are in the order of their columns.
-        ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
-        ends = ends.astype(np.int32) if ends[-1] < 2**31 else ends
-        rows = sparse.csr_array((entries[stored], at[stored], ends), shape=(n_rows, width))
-        return sparse.hstack([rows, *texts], format="csr") if texts else rows
-    rows = np.zeros((n_rows, width + sum(text.shape[1] for text in texts)))
-    rows[np.nonzero(stored)[0], at[stored]] = entries[stored]
-    if texts:
-        rows[:, width:] = sparse.hstack(texts).toarray()
-    return rows
+    # CSR: the values of a row are in the order of their columns.
+    ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
+    ends = ends.astype(np.int32) if ends[-1] < 2**31 else ends
+    rows = sparse.csr_array((entries[stored], at[stored], ends), shape=(n_rows, width))
+    rows = sparse.hstack([rows, *texts], format="csr") if texts else rows
+    return rows if sparse_output else rows.toarray()
 
 
 def blocks_of(
@@ -178,8 +173,7 @@ def blocks_of(
             f"encodes ({len(encoded)}), in their order; give the schema that encoded its rows."
         )
     ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)]).tolist()
-    places = [slice(*pair) for pair in pairwise(ends)]
-    blocks = {c.name: (c, place) for c, place in zip(columns, places, strict=True)}
+    blocks = {c.name: (c, slice(*at)) for c, at in zip(columns, pairwise(ends), strict=True)}
     return {name: blocks[name] for name in schema.feature_names}
 
 

@@ -60,8 +60,7 @@ class InteractionFeatures:
 
     def of(self, rows: sparse.csr_array) -> np.ndarray:
         """Return the features (n, m) of encoded rows (n, n_encoded)."""
-        n_columns = len(self.weights)
-        rows = rows if rows.shape[1] == n_columns else rows[:, :n_columns]
+        rows = rows[:, : len(self.weights)]
         # Cosines of float32 take an eighth of the time.
         angles = (rows @ self.weights + self.phases).astype(np.float32)
         # Rounded down: no row is longer than the norm that is promised.
@@ -103,9 +102,7 @@ def check_interactions(interactions: Any, names: Sequence[str]) -> Any:
 
 # Not kept by a schema: its pickles would be as large as the weights.
 @lru_cache(maxsize=8)
-def draw_interactions(
-    columns: tuple[Column, ...], interactions: Any, seed: int
-) -> InteractionFeatures:
+def draw_features(columns: tuple[Column, ...], interactions: Any, seed: int) -> InteractionFeatures:
     """Draw features of four columns each, which are random, or of the pairs that are named."""
     # RandomState, unlike Generator, promises the same stream in every release of numpy.
     rng = np.random.RandomState(seed)

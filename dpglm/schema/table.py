@@ -33,7 +33,7 @@ from dpglm.schema.columns import (
     TextColumn,
 )
 from dpglm.schema.encoder import SchemaEncoder
-from dpglm.schema.interactions import InteractionFeatures, check_interactions, draw_interactions
+from dpglm.schema.interactions import InteractionFeatures, check_interactions, draw_features
 from dpglm.schema.values import as_listed, composed, dtypes, names_of, read_columns
 from dpglm.tables import Printed
 
@@ -194,7 +194,7 @@ class Schema(Printed):
         """The features of several columns, if the schema has interactions."""
         if self.interactions is None:
             return None
-        return draw_interactions(self.encoded_columns, self.interactions, self.seed)
+        return draw_features(self.encoded_columns, self.interactions, self.seed)
 
     def max_row_norm(self, fit_intercept: bool = True) -> float:
         """Return the largest L2 norm of an encoded row, with the 1 of an intercept or without."""
