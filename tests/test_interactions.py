@@ -240,7 +240,7 @@ def test_interactions_are_learned_without_another_release():
     assert found[0] < 0.6 and min(found[1:]) > 0.9
     assert len({ledger.epsilon() for ledger in ledgers}) == 1
     assert len({len(ledger.events) for ledger in ledgers}) == 1
-    shown = InteractionDisplay.from_estimator(model, pairs=[("z", "x")])
+    shown = InteractionDisplay.from_estimator(model)
     assert [axes.get_xlabel() for axes in shown.plot().axes_] == ["x"]
 
 

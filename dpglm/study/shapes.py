@@ -447,10 +447,9 @@ class InteractionDisplay(Display):
         estimator: Any,
         schema: Schema | None = None,
         *,
-        pairs: Iterable[tuple[str, str]] | None = None,
         pos_label: Any = None,
     ) -> Self:
-        """Prepare the figure of a fitted linear model with interactions.
+        """Prepare the figure of a fitted linear model with interactions of pairs.
 
         Parameters
         ----------
@@ -458,23 +457,12 @@ class InteractionDisplay(Display):
         schema : Schema, optional
         pos_label : label, optional
             As in `ShapeDisplay`.
-        pairs : iterable of pairs of names, optional
-            Pairs to draw; by default all, or the first 60.
         """
         score, _, terms = terms_of(estimator, schema, pos_label)
-        found = {
-            tuple(column.name for column in term.columns): term
-            for term in terms
-            if isinstance(term, InteractionTerm) and len(term.columns) == 2
-        }
+        found = [t for t in terms if isinstance(t, InteractionTerm) and len(t.columns) == 2]
         if not found:
             raise ValueError("This model has no interactions of pairs: see Schema.transformer.")
-        if pairs is None:
-            kept = sorted(found.values(), key=lambda term: -term.rank)[:_MOST_SHAPES]
-        else:
-            kept = [found.get(pair) or found.get(pair[::-1]) for pair in map(tuple, pairs)]
-            if None in kept or not kept:
-                raise ValueError(f"pairs={pairs!r} must be some of {[*found]}.")
+        kept = sorted(found, key=lambda term: -term.rank)[:_MOST_SHAPES]
         limit = max(float(np.abs(term.of(term.public)).max()) for term in kept)
         panels = [partial(_draw_surface, term=term, limit=limit) for term in kept]
         n_columns = min(len(kept), 3)
