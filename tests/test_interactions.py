@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
 from dpglm import DPLogisticRegression, PrivateSearchCV, seeded_noise
+from dpglm.estimators import defaults
 from dpglm.exceptions import UtilityWarning
 from dpglm.schema import (
     CategoricalColumn,
@@ -313,3 +314,10 @@ def test_a_column_is_not_called_like_a_pair():
     columns = [NumericColumn(name, 0, 1) for name in ("a", "b", "a x b")]
     with pytest.raises(ValueError, match="a column has that name"):
         Schema("s", columns, Target("y", [0, 1]), interactions=[("b", "a")])
+
+
+def test_too_many_columns_for_a_full_preconditioner_are_told():
+    most = defaults.MAX_FULL_COLUMNS - SCHEMA.n_encoded
+    SCHEMA.transformer(interactions=most).fit(rows())
+    with pytest.warns(UtilityWarning, match=f"{defaults.MAX_FULL_COLUMNS + 1} columns. Beyond"):
+        SCHEMA.transformer(interactions=most + 1).fit(rows())

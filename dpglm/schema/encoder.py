@@ -16,9 +16,6 @@ from dpglm.exceptions import KnownArguments, UtilityWarning
 from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_max_row_norm
 
-# Most columns whose correlations a default fit releases.
-_MOST_CORRELATED = 512
-
 
 class _RowEncoder(TransformerMixin, BaseEstimator):
     """Encode rows; scikit-learn wraps this class, so that `set_output` gives data frames."""
@@ -93,10 +90,10 @@ class SchemaEncoder(_RowEncoder):
         names = self.schema.feature_names
         check_names(X, names)
         n_encoded = self.schema_.n_encoded
-        if self.schema_.n_interactions and n_encoded > _MOST_CORRELATED:
+        if self.schema_.n_interactions and n_encoded > 512:  # defaults.MAX_FULL_COLUMNS
             text = (
-                f"With interactions the rows have {n_encoded} columns. Beyond {_MOST_CORRELATED} "
-                "the default preconditioner is diagonal, and interactions gain less."
+                f"With interactions the rows have {n_encoded} columns. Beyond 512 the default "
+                "preconditioner is diagonal, and interactions gain less."
             )
             warnings.warn(text, UtilityWarning, stacklevel=2)
         self.n_features_in_ = len(names)

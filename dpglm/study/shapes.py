@@ -65,16 +65,13 @@ class Term:
         """Return what is added for each of what ``column.numbers`` returns, (n,)."""
         return self._encoded(numbers) @ self.coef - self.centre
 
-    @property
-    def _width(self) -> int:
-        return len(self.column.encoded_names)
-
     @cached_property
     def public(self) -> Any:
         """The values that the schema allows: listed, special, or from bound to bound."""
         if isinstance(self.column, TextColumn):
             # Single words: one of each bucket, with either sign of the hash.
-            words = sparse.eye_array(self.column.n_features, self._width, format="csr")
+            size = self.column.n_features, len(self.column.encoded_names)
+            words = sparse.eye_array(*size, format="csr")
             return sparse.vstack([words, -words], format="csr")
         if hasattr(self.column, "categories"):
             return np.arange(len(self.column.categories))
@@ -107,7 +104,7 @@ class Term:
     @property
     def exceptions(self) -> dict[str, float]:
         """The terms of values that are unknown or missing, if they have a code."""
-        column, last, codes = self.column, self._width - 1, {}
+        column, last, codes = self.column, len(self.column.encoded_names) - 1, {}
         if isinstance(column, CategoricalColumn):
             codes["unknown"] = (
                 len(column.categories) if column.handle_unknown == "indicator" else -1
