@@ -106,6 +106,15 @@ def test_rounding_stays_within_the_bound(loss, bounds):
     assert objective.line_rounding(n, 1.0) < 2e-9
 
 
+def test_errors_do_not_grow_with_the_number_of_steps():
+    """A progression begins anew after 28 steps, each of which adds two roundings of the odds."""
+    X, target = np.array([[1.0], [-0.7]]), np.array([-1.0, 1.0])
+    way = np.array([0.5]), np.array([1.0]), np.linspace(0.0, 3.0, 100_001)
+    got = Objective(X, target, Logistic(), fit_intercept=False).line_losses(*way, loss_clip=20.0)
+    exact = line_terms(X, target, Logistic(), *way, weights=[1, 1], loss_clip=20.0).sum(axis=0)
+    assert np.abs(got - exact).max() <= len(X) * 28 * 2 * 2.0**-53
+
+
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_the_number_of_threads_does_not_change_a_bit(store, n_outputs):

@@ -389,21 +389,13 @@ def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) 
     estimator = prepared(estimator, **ONE_RELEASE)
     plan = estimator.plan(n_canaries, n_canaries)
     trace = _fit_own_problems(estimator, plan.metadata.max_row_norm, coins)
-    penalty = plan.penalty
+    penalty, loss, row_norm = plan.penalty, estimator._loss(2), plan.metadata.max_row_norm
     output_std = penalty * trace.output_std
     std = math.hypot(trace.tilt_std, output_std)
     nodes, weights = np.polynomial.hermite_e.hermegauss(61)
     weights = weights / weights.sum()
     tilts = trace.tilt_std * nodes
-    moved = penalty * _minimizers(estimator._loss(2), plan.metadata.max_row_norm, penalty, tilts)
-    mean = float(weights @ moved)
-    variance = float(weights @ (moved - mean) ** 2) + output_std**2
-    scores, excess = penalty * estimator.coef_[0] / std, variance / std**2 - 1
-    return _scored(coins, scores, mean / std, trace.events, excess_variance=excess)
-
-
-def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) -> np.ndarray:
-    """Return the minimisers of one record's problem for several tilts, by bisection."""
+    # The minimisers of one record's problem for these tilts, by bisection.
     reach = (row_norm * loss.lipschitz + np.abs(tilts).max()) / penalty
     low, high = np.full(len(tilts), -reach), np.full(len(tilts), reach)
     for _ in range(100):
@@ -411,7 +403,11 @@ def _minimizers(loss: Loss, row_norm: float, penalty: float, tilts: np.ndarray) 
         slope = row_norm * loss.derivative(row_norm * middle, np.ones(len(tilts)))
         falling = penalty * middle + tilts + slope < 0
         low, high = np.where(falling, middle, low), np.where(falling, high, middle)
-    return (low + high) / 2
+    moved = penalty * (low + high) / 2
+    mean = float(weights @ moved)
+    variance = float(weights @ (moved - mean) ** 2) + output_std**2
+    scores, excess = penalty * estimator.coef_[0] / std, variance / std**2 - 1
+    return _scored(coins, scores, mean / std, trace.events, excess_variance=excess)
 
 
 def iterate_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -195,11 +196,6 @@ class _Audit:
             yield from self.canaries(release, target_scores, **sizes, release=release)
         yield from self.descent()
 
-    def adaptive_descent(self) -> Iterator[AuditResult]:
-        """Audit the same releases, and the choice of a step size."""
-        yield from self.descent()
-        yield from self.choices("choice of a step")
-
     def choices(self, name: str) -> Iterator[AuditResult]:
         """Audit many fits of one choice each."""
         counts = choice_counts(self.estimator, n_fits=self.n_fits)
@@ -222,7 +218,7 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
     baselines.SGDAdvancedComposition: _Audit.descent,
     baselines.SGDMomentsAccountant: _Audit.descent,
     PrivateRegressor: _Audit.regression,
-    DPAGDClassifier: _Audit.adaptive_descent,
+    DPAGDClassifier: lambda audit: chain(audit.descent(), audit.choices("choice of a step")),
     baselines.OutputPerturbation: _MINIMISER,
     baselines.DescentOutputPerturbation: partial(
         _Audit.canaries, name="last iterate", design=iterate_scores

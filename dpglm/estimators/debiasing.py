@@ -266,10 +266,6 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
     steepest = n * Logistic.curvature
     approach = np.linalg.inv(steepest * np.eye(k) + penalty)
 
-    def noisy_gradient(noise_multiplier: float) -> np.ndarray:
-        gradient = vault.gradient_sum(coef, bound, noise_multiplier)
-        return gradient + n * plan.metadata.alpha * space.penalty_gradient(coef)
-
     def displacement(at: np.ndarray, which: np.ndarray) -> np.ndarray:
         return directions[:, which] @ (directions[:, which].T @ (at - start))
 
@@ -296,7 +292,8 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
             moment = FullPreconditioner().moment(noisy, k)
             raised, curvature, seen, directions = _without_noise(moment, edge, _ZERO * n)
             continue
-        gradient = noisy_gradient(release.noise_multiplier)
+        gradient = vault.gradient_sum(coef, bound, release.noise_multiplier)
+        gradient = gradient + n * plan.metadata.alpha * space.penalty_gradient(coef)
         if start is None:
             coef = coef - approach @ gradient
         else:

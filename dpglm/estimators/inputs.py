@@ -181,7 +181,11 @@ def training_data(
         n_records, bound = rows.shape[0], public_max_row_norm(X)
         if groups is not None:
             n_records, bound = int(options["groups"].max()) + 1, None
-            kept = _among_first(options["groups"], options["max_contributions"])
+            # A row is kept if it is among the first of its group, which alone decides that.
+            order = np.argsort(options["groups"], kind="stable")
+            grouped, rank = options["groups"][order], np.empty(len(order), dtype=np.int64)
+            rank[order] = np.arange(len(order)) - np.searchsorted(grouped, grouped)
+            kept = rank < options["max_contributions"]
             if not kept.all():
                 rows, labels = rows[kept], labels[kept]
                 options |= {name: options[name][kept] for name in _OF_ROWS & options.keys()}
@@ -292,14 +296,6 @@ def group_numbers(groups: Any, X: Any) -> np.ndarray:
     numbers: dict[Any, int] = {}
     names = map(composed, groups.tolist())
     return np.array([numbers.setdefault(name, len(numbers)) for name in names])
-
-
-def _among_first(groups: np.ndarray, most: int) -> np.ndarray:
-    """Return whether each row is among the first of its group, which alone decides that."""
-    order = np.argsort(groups, kind="stable")
-    rank = np.empty(len(groups), dtype=np.int64)
-    rank[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
-    return rank < most
 
 
 def as_source(X: Any, y: Any) -> Source | None:

@@ -653,8 +653,15 @@ def make_plan(
         noise_multipliers = calibrated_multipliers(
             shape / sensitivity, metadata.sampling_rate, *target, others, sampling
         )
+    elif mu == math.inf:
+        noise_multipliers = np.zeros(len(shape))
     else:
-        noise_multipliers = _calibrated(sensitivity, shape, mu)
+        # Standard deviations of this shape that cost mu.
+        with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+            relative_cost = sensitivity / shape
+            relative_cost = relative_cost / relative_cost.max()
+            total = math.sqrt(math.fsum(relative_cost**2))
+            noise_multipliers = total / (mu * relative_cost)
     _check_affordable(noise_multipliers, budget)
     refuse_all_noise(preconditioner, first)
     metadata = replace(metadata, noise_std=_noise_std(noise_multipliers, sensitivity))
@@ -691,17 +698,6 @@ def gradient_event(noise_multiplier: float, sampling_rate: float, sampling: str)
     if sampling_rate == 1:
         return GaussianEvent(noise_multiplier, purpose=purpose)
     return SampledGaussianEvent(sampling_rate, noise_multiplier, sampling, purpose=purpose)
-
-
-def _calibrated(sensitivity: np.ndarray, shape: np.ndarray, mu: float) -> np.ndarray:
-    """Return the noise multipliers whose standard deviations have this shape and cost ``mu``."""
-    if mu == math.inf:
-        return np.zeros(len(shape))
-    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        relative_cost = sensitivity / shape
-        relative_cost = relative_cost / relative_cost.max()
-        total = math.sqrt(math.fsum(relative_cost**2))
-        return total / (mu * relative_cost)
 
 
 def _fixed(

@@ -275,19 +275,18 @@ class Coordinates:
             return self.original(slope)
         return self.basis.T @ slope
 
-    def prior_gradient(self, coef: np.ndarray) -> np.ndarray:
-        """Return the gradient of the sum over the columns of ``strength log(1 + (c / scale)^2)``.
+    def regularization(self, coef: np.ndarray, alpha: float) -> np.ndarray | float:
+        """Return the gradient of the penalty, and of a prior if there is one.
 
-        This Cauchy prior shrinks small coefficients to zero, and hardly moves large ones.
+        The Cauchy prior, the sum over the columns of ``strength log(1 + (c / scale)^2)``, shrinks
+        small coefficients to zero, and hardly moves large ones.
         """
+        total = alpha * self.penalty_gradient(coef) if alpha > 0 else 0.0
+        if self.prior is None:
+            return total
         strength, scale = self.prior
         sizes = self.original(coef).T / scale
-        return self._pulled_back((2 * strength * sizes / (1 + sizes**2) / scale).T)
-
-    def regularization(self, coef: np.ndarray, alpha: float) -> np.ndarray | float:
-        """Return the gradient of penalty and prior together."""
-        total = alpha * self.penalty_gradient(coef) if alpha > 0 else 0.0
-        return total if self.prior is None else total + self.prior_gradient(coef)
+        return total + self._pulled_back((2 * strength * sizes / (1 + sizes**2) / scale).T)
 
     def regularization_changes(
         self, coef: np.ndarray, direction: np.ndarray, steps: np.ndarray, alpha: float

@@ -52,11 +52,6 @@ def _date(value: Any) -> date | None:
         return None
 
 
-def _shown(value: float | date) -> str:
-    """Return a special value as the name of its column has it."""
-    return f"{value:.15g}" if isinstance(value, float) else value.isoformat()
-
-
 class _Described:
     """Public fields, checked; those that are not the defaults are shown and written."""
 
@@ -301,7 +296,8 @@ class Quantity(Column):
     def encoded_names(self) -> list[str]:
         levels = [2**level for level in range(self.n_parts.bit_length() - 1)]
         hats = [f"{self.name} (part {k + 1} of {parts})" for parts in levels for k in range(parts)]
-        special = [f"{self.name} = {_shown(value)}" for value in self.special_values]
+        shown = (f"{v:.15g}" if isinstance(v, float) else str(v) for v in self.special_values)
+        special = [f"{self.name} = {value}" for value in shown]
         return [self.name, *hats, *special, *self._indicator]
 
     @property

@@ -41,15 +41,12 @@ def mapped(function: Callable[[Any], np.ndarray], X: Any) -> Any:
     _template(X)
     example = function(X._meta_nonempty if hasattr(X, "columns") else np.zeros((1, X.shape[1])))
     X = X if hasattr(X, "columns") else X.rechunk({1: -1})
+    nothing = example[:0]
     # Partitions without rows are not asked.
-    ask = partial(dask.delayed(_answer_about, pure=False), function, example[:0])
+    ask = dask.delayed(lambda part: function(part) if part.shape[0] else nothing, pure=False)
     parts = zip(_partitions(X), _rows_of_partitions(X), strict=True)
     answers = [((n, *example.shape[1:]), ask(part)) for part, n in parts]
     return array.concatenate([array.from_delayed(a, s, dtype=example.dtype) for s, a in answers])
-
-
-def _answer_about(function, nothing, part):
-    return function(part) if part.shape[0] else nothing
 
 
 class ComputedSource(LocalSource):

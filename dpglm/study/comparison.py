@@ -520,7 +520,20 @@ def _description(estimator: BaseEstimator) -> str:
 
 def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
     """Return ``accuracy``, ``auc`` and ``loss`` of a fitted classifier, without noise."""
-    margins, target = _margins(model, X, y)
+    unknown = np.setdiff1d(y, model.classes_)
+    if len(unknown):
+        raise ValueError(
+            f"the training fold lacks the label {unknown[0]!r}; use fewer folds, or name all "
+            "labels in the estimator's classes."
+        )
+    # Log-odds (n,) and signs, or for several classes scores (n, n_classes) and indices.
+    if hasattr(model, "decision_function"):
+        margins = model.decision_function(X)
+    else:
+        logs = model.predict_log_proba(X)
+        margins = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
+    target = np.searchsorted(model.classes_, y)
+    target = np.where(target == 1, 1.0, -1.0) if len(model.classes_) == 2 else target
     of_classes, loss = target > 0, Logistic()
     if margins.ndim > 1:
         of_classes, loss = np.eye(margins.shape[1])[target], Softmax()
@@ -531,20 +544,3 @@ def scores(model: BaseEstimator, X: Any, y: np.ndarray) -> dict[str, float]:
         "auc": float(roc_auc_score(of_classes, margins)),
         "loss": float(loss.value(margins, target).mean()),
     }
-
-
-def _margins(model: BaseEstimator, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return log-odds (n,) and signs, or for several classes scores (n, n_classes) and indices."""
-    unknown = np.setdiff1d(y, model.classes_)
-    if len(unknown):
-        raise ValueError(
-            f"the training fold lacks the label {unknown[0]!r}; use fewer folds, or name all "
-            "labels in the estimator's classes."
-        )
-    if hasattr(model, "decision_function"):
-        margins = model.decision_function(X)
-    else:
-        logs = model.predict_log_proba(X)
-        margins = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
-    index = np.searchsorted(model.classes_, y)
-    return margins, np.where(index == 1, 1.0, -1.0) if len(model.classes_) == 2 else index

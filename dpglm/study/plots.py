@@ -294,7 +294,15 @@ def _comparison(
     if dataset not in results.datasets:
         raise ValueError(f"dataset={dataset!r} must be one of {results.datasets}.")
     found = results.panels(dataset, metrics)
-    styles = _styles(results.rows(dataset))
+    # The look of each estimator, the same in every panel; those without privacy come last.
+    rows = results.rows(dataset)
+    private = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is not None)
+    others = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is None)
+    styles: dict[str, dict[str, Any]] = {}
+    for i, name in enumerate(private):
+        styles[name] = {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
+    for i, name in enumerate(others):
+        styles[name] = {"color": "0.5", "linestyle": _DASHES[i % len(_DASHES)]}
     panels = [
         partial(_draw_scores, title=title, metric=metric, rows=rows, styles=styles)
         for title, metric, rows in found
@@ -302,20 +310,6 @@ def _comparison(
     n_columns = len(panels) if len(panels) <= 3 else math.ceil(len(panels) / 2)
     size = 4.2 * n_columns, 3.4 * math.ceil(len(panels) / n_columns) + 0.8
     return Display(results.headline(dataset), size, panels, n_columns, legend=list(styles))
-
-
-def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Return the look of each estimator, the same in every panel; those without privacy last."""
-    private = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is not None)
-    others = dict.fromkeys(row["estimator"] for row in rows if row["epsilon"] is None)
-    lines = {
-        name: {"color": f"C{i % 10}", "marker": _MARKERS[i % len(_MARKERS)]}
-        for i, name in enumerate(private)
-    }
-    return lines | {
-        name: {"color": "0.5", "linestyle": _DASHES[i % len(_DASHES)]}
-        for i, name in enumerate(others)
-    }
 
 
 def _draw_scores(

@@ -530,7 +530,14 @@ class Objective:
         """
         coef = self._check_coef(coef, "coef")
         direction = self._check_coef(direction, "direction")
-        steps = _check_steps(steps)
+        steps = np.asarray(steps, dtype=np.float64)
+        if steps.ndim != 1 or steps.size == 0 or steps[0] != 0 or not np.isfinite(steps).all():
+            raise ValueError(
+                f"steps must be a vector of finite numbers that starts at 0, got {steps}."
+            )
+        even = np.linspace(0.0, steps[-1], steps.size)
+        if steps[-1] < 0 or not np.allclose(steps, even, rtol=1e-12, atol=0.0):
+            raise ValueError(f"steps must be equally spaced and increasing, got {steps}.")
         if self._numbers is not None:
             raise TypeError("The losses along a line are of labels, not of numbers.")
         if (loss_clip is None) == (clip is None):
@@ -855,17 +862,6 @@ class Line:
 
         run(add_losses, len(partials), self.scores.size * n_steps)
         return partials.sum(axis=0)
-
-
-def _check_steps(steps: np.ndarray) -> np.ndarray:
-    """Return the steps of a line in float64; they must be equally spaced from 0."""
-    steps = np.asarray(steps, dtype=np.float64)
-    if steps.ndim != 1 or steps.size == 0 or steps[0] != 0 or not np.isfinite(steps).all():
-        raise ValueError(f"steps must be a vector of finite numbers that starts at 0, got {steps}.")
-    even = np.linspace(0.0, steps[-1], steps.size)
-    if steps[-1] < 0 or not np.allclose(steps, even, rtol=1e-12, atol=0.0):
-        raise ValueError(f"steps must be equally spaced and increasing, got {steps}.")
-    return steps
 
 
 def _norm(vector):
