@@ -136,6 +136,36 @@ def test_probabilities_count_by_their_squared_errors_and_move_a_sum_by_one_at_mo
     assert tape.releases[1].exact[0] == rows.n_right(model)
 
 
+class Hostile:
+    """Probabilities that may be anything, for some of the labels in any order."""
+
+    def __init__(self, rng, labels):
+        self.classes_ = rng.permutation(labels)[: rng.integers(1, 4)]
+        odd = [np.nan, np.inf, -np.inf, -1.0, 1e200, 0.0, 1.0, 0.5]
+        self._of_row = rng.choice([*odd, *rng.uniform(size=8)], (50, len(self.classes_)))
+
+    def predict_proba(self, X):
+        return self._of_row[X[:, 0].astype(int)]
+
+    def predict(self, X):
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+
+@pytest.mark.parametrize("soft", [True, False])
+@pytest.mark.parametrize("labels", [["no", "maybe", "yes"], [0, 1, 2]])
+def test_no_candidate_moves_a_sum_by_more_than_is_charged(soft, labels):
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        models = [*(Hostile(rng, labels) for _ in range(3)), None]
+        X, y = rng.integers(0, 50, (9, 1)).astype(float), rng.choice(labels, 9)
+        one, less = (
+            np.array([rows.n_right(model, soft) for model in models])
+            for rows in (LabelledRows(X, y), LabelledRows(X[1:], y[1:]))
+        )
+        moved = one - less
+        assert moved.min() >= 0 and moved.max() <= 1 and (moved * 2**20 % 1 == 0).all()
+
+
 def choose(rows, models, epsilon=0.3, **relation):
     budget = PrivacyBudget(1.0, 1e-6, **relation)
     vault = SearchVault(rows, [(ChoiceEvent(epsilon), 1)], budget, entropy_source())
