@@ -421,7 +421,7 @@ class InteractionDisplay(Display):
 
     A surface is zero on average over either column. Pairs are sorted by their standard deviation
     over what is drawn, divided by that of the noise if it is known. Make it with `from_estimator`,
-    draw it with ``plot``. It costs no privacy.
+    draw it with ``plot``. Missing and special values are not drawn. It costs no privacy.
 
     Examples
     --------
