@@ -176,6 +176,7 @@ def test_failed_fits_are_reported_and_the_exit_code_is_1(capsys, monkeypatch):
 
 
 def test_the_module_is_the_program(capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "dpglm.__main__", raising=False)  # others import it
     for program, name in (("dpglm/__main__.py", "python -m dpglm"), ("bin/dpglm", "dpglm")):
         monkeypatch.setattr(sys, "argv", [program])
         with pytest.raises(SystemExit) as exit_:
