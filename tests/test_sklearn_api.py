@@ -204,6 +204,8 @@ def test_scikit_learns_own_tests_pass_with_these_classifiers_but_for_a_few_habit
     """Of logistic regression, ensembles, calibration, classes and searches; see borrowed.py."""
     modules = [f"sklearn.{name}" for name in borrowed.MODULES]
     options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "borrowed", "-W", "ignore"]
+    # The settings of a folder above are not ours.
+    options += ["-c", os.devnull]
     path = os.pathsep.join([str(Path(borrowed.__file__).parent), *sys.path])
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", *options, "--pyargs", *modules],
