@@ -157,10 +157,12 @@ def test_intervals_that_cannot_be_expected_are_warned_of(n, epsilon, n_numbers, 
     schema, rows, y = table_of(n, n_numbers, n_categories)
     model = DPLogisticRegression(epsilon=epsilon, inference_fraction=0.5, classes=[0, 1])
     lines = schema.additive(1)
-    with pytest.warns(UtilityWarning, match=r"none if more are not rare.*additive\(1\)"):
+    match = r"none if more are not rare.*additive\(1\)"
+    with pytest.warns(UtilityWarning, match=match), seeded_noise(0):
         curves = model.fit(schema.transformer().fit_transform(rows), y).inference(schema=schema)
     assert all(curves.suppression_reasons)
-    fitted = model.fit(lines.transformer().fit_transform(rows), y)
+    with seeded_noise(0):
+        fitted = model.fit(lines.transformer().fit_transform(rows), y)
     found = fitted.inference(schema=lines)
     plan = model.set_params(max_row_norm=lines.max_row_norm()).plan(n, lines.n_encoded)
     assert plan.expected_columns[1] == lines.n_encoded + 1
