@@ -67,8 +67,8 @@ class PrivacyLedger(Printed):
     -----
     T Gaussian releases with noise multipliers z_t fixed in advance are together exactly mu-GDP
     with ``mu^2 = sum_t 1/z_t^2`` (Dong, Roth & Su 2022). Epsilon follows from mu exactly (Balle &
-    Wang 2018). It is the smaller one of the bounds by GDP and by zCDP. dp-accounting composes
-    mini-batches, to an upper bound (Doroshenko et al. 2022).
+    Wang 2018). Selections have bounds in GDP and in zCDP, and the smaller epsilon is reported.
+    dp-accounting composes mini-batches, to an upper bound (Doroshenko et al. 2022).
 
     Examples
     --------

@@ -51,7 +51,7 @@ class InteractionFeatures:
 
     @property
     def groups(self) -> dict[tuple[str, ...], list[int]]:
-        """The features of each pair; all together, with all columns, if they have more."""
+        """The features of each pair. Features of more columns are one group, of all columns."""
         found: dict[tuple[str, ...], list[int]] = {}
         every = tuple(dict.fromkeys(name for names in self.columns for name in names))
         for k, names in enumerate(self.columns):
@@ -63,7 +63,7 @@ class InteractionFeatures:
         rows = rows[:, : len(self.weights)]
         # Cosines of float32 take an eighth of the time.
         angles = (rows @ self.weights + self.phases).astype(np.float32)
-        # Rounded down: no row is longer than the norm that is promised.
+        # Rounded down, so that no norm is above that of the schema.
         scale = np.nextafter(np.float32(math.sqrt(2 / len(self.phases))), np.float32(0))
         return np.cos(angles, out=angles) * scale
 

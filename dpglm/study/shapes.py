@@ -464,7 +464,7 @@ class InteractionDisplay(Display):
         panels = [partial(_draw_surface, term=term, limit=limit) for term in kept]
         n_columns = min(len(kept), 3)
         size = max(6.8, 4.2 * n_columns), 3.4 * math.ceil(len(kept) / n_columns) + 0.8
-        title = f"what {len(kept)} of {len(found)} pairs of columns add to the {score}"
+        title = f"what pairs of columns add to the {score}"
         return cls(title, size, panels, n_columns)
 
 
@@ -483,6 +483,7 @@ def _draw_surface(axes: Any, term: InteractionTerm, limit: float) -> None:
         places, names = _marks(column, values)
         axis.set_ticks(places, names)
     axes.tick_params("x", rotation=20)
+    axes.set_axisbelow(True)  # the grid
 
 
 def _marks(column: Column, values: np.ndarray) -> tuple[np.ndarray, list[str]]:

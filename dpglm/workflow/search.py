@@ -49,8 +49,8 @@ _SET_BY_SEARCH = ("epsilon", "delta", "neighboring_relation", "n_samples_estimat
 class LabelledRows:
     """Holds private rows and their labels, and answers how many of them a model predicts.
 
-    A row counts as 1 less its squared error: the Brier score of `soft` predictions, else 1 or 0.
-    The error of a number is in units of the ``error_bound``, and not more than 1.
+    A row counts as 1 less its squared error. The error of `soft` predictions is the Brier score;
+    that of a label is 0 or 1. That of a number is in units of the ``error_bound``, and at most 1.
     """
 
     def __init__(self, X: Any, y: np.ndarray, error_bound: float | None = None) -> None:
@@ -80,7 +80,8 @@ class SearchVault(ChoosingVault):
         """Release the index of a model that predicts many labels, by the exponential mechanism.
 
         A record adds 0 to 1 to each sum. It moves one more than another by 1 at most, or by 2 if it
-        is replaced. Sums are exact in floating point and need no slack.
+        is replaced. Sums are exact, as of multiples of 2^-20. It is assumed that the other rows do
+        not change what is predicted for a row: rounding hardly does, as multiples are far coarser.
         """
         choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
         # Sums are compared only with their like.
@@ -133,10 +134,10 @@ def _of_best(name: str, returned: str) -> Any:
 class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
     """Search for the best setting of an estimator on private records, within one budget.
 
-    Fits of all settings and a choice take a third of mu^2; a last fit takes the rest. The choice is
-    by Brier scores, or right predictions without probabilities. Regressors are chosen by squared
-    errors, up to half the widest ``target_range_``. There are no folds: each would cost as much as
-    one more candidate.
+    Fits of all settings and a choice take a third of mu^2; a last fit takes the rest. Classifiers
+    are chosen by Brier scores, or by right predictions if one has no probabilities. Regressors are
+    chosen by squared errors, up to half the widest ``target_range_``. There are no folds: each
+    would cost as much as one more candidate.
 
     Parameters
     ----------
