@@ -55,7 +55,7 @@ from dpglm.schema import (
 from dpglm.schema.values import check_sparse
 from dpglm.sources import ParquetSource, read_csv
 from dpglm.sources.arrays import ArraySource
-from dpglm.study import PrivacyReport, model_card
+from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.sums.rows import rows_of
 from dpglm.workflow import (
@@ -537,7 +537,7 @@ METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function",
 def test_dayone_whatever_is_asked_before_a_fit_says_so(name):
     model = UNFITTED[name]
     asked = [getattr(model, method) for method in METHODS if hasattr(model, method)]
-    for ask in [*asked, PrivacyReport, model_card, *(
+    for ask in [*asked, PrivacyReport, *(
         [lambda X: model.score(X, Y), lambda X: private_scores(model, X, Y, epsilon=1.0)]
         * (name != "scaler")
     )]:  # fmt: skip

@@ -1,7 +1,6 @@
-"""A fitted model elsewhere: scikit-learn, ONNX, skops, a small pickle, a card, and on a screen."""
+"""A fitted model elsewhere: scikit-learn, ONNX, skops, a small pickle, and on a screen."""
 
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -25,9 +24,7 @@ from dpglm import (
 from dpglm.datasets import make_census
 from dpglm.schedules import ExponentialDecay, HeavyBall
 from dpglm.schema import load_schema
-from dpglm.study import model_card
 from dpglm.study.models import SKOPS_TYPES, register_onnx
-from dpglm.workflow import private_scores
 
 X, Y = make_census(400, random_state=0)
 SEVERAL = np.array(["a", "b", "c"])[Y + (X[:, 0] > 0.3)]
@@ -138,8 +135,6 @@ def test_a_regressor_predicts_the_same_elsewhere_within_its_range(Model):
         assert_allclose(np.clip(plain.predict(rows), 1.0, 1.5), within, rtol=1e-14)
     assert np.ptp(plain.predict(far)) > 0.5 >= np.ptp(model.predict(far))
     assert (pickle.loads(pickle.dumps(model.slim())).predict(X) == within).all()
-    assert "- predicts: a number from 1 to 1.5" in model_card(model)
-    assert f"- {'R2' if Model is DPLinearRegression else 'D2'}: FILL IN" in model_card(model)
     skops = pytest.importorskip("skops.io")
     again = skops.loads(skops.dumps(model), trusted=SKOPS_TYPES)
     assert (again.predict(X) == within).all() and again.trace_.target == model.trace_.target
@@ -150,22 +145,6 @@ def test_a_regressor_predicts_the_same_elsewhere_within_its_range(Model):
     for rows in (X, far):
         (found,) = session.run(None, {"X": rows})
         assert_allclose(found.ravel(), model.predict(rows), rtol=1e-12)
-
-
-def test_a_card_has_the_guarantee_the_scores_and_nothing_that_was_not_given():
-    frame, y = make_census(400, random_state=0, as_frame=True)
-    pipeline = make_pipeline(
-        load_schema("census").transformer(), DPLogisticRegression(max_iter=3, classes=[0, 1])
-    ).fit(frame, y)
-    scores = private_scores(pipeline, frame, y, epsilon=2.0)
-    card = model_card(pipeline, scores=scores, data={"records": 400})
-    guarantee = dpglm.total_privacy(pipeline).statement
-    assert guarantee in card and str(scores) in card and "- records: 400\n" in card
-    assert "census: 14 columns, 141 encoded" in card and card.count("FILL IN") == 2
-    assert re.findall("^## (.*)", card, re.M) == ["Use", "Model", "Data", "Privacy", "Scores"]
-    # 400 records of a fit are nowhere, and neither are its scores.
-    bare = model_card(pipeline[-1])
-    assert "400" not in bare and bare.count("FILL IN") == 4
 
 
 def test_what_users_print_fits_on_a_screen():

@@ -14,39 +14,16 @@ from dpglm.checks import check_number
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 
-__all__ = ["attack_power", "attack_success", "posterior"]
-
 _N_LINES = 33  # speed only
 
 
 def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
-    """Return the largest chance to guess right whether a record was there.
+    """Return the largest chance to guess right whether a record was there; 1 if noise has a seed.
 
-    Parameters
-    ----------
-    ledger : PrivacyLedger
-    prior : float, default=0.5
-        The attacker's probability that the record was there, before any release. A guess without
-        the releases is right with probability ``max(prior, 1 - prior)``.
-
-    Returns
-    -------
-    float
-        An upper bound for all attacks, reached where mu is exact; 1 where noise came from a seed.
-
-    Notes
-    -----
-    Let the prior p be at most 1/2, and e = log((1 - p) / p). An attack with true and false positive
-    rates t and f is right with probability ``(1 - p) (1 - f) + p t = (1 - p) + p (t - exp(e) f)``,
-    and ``t - exp(e) f`` is at most delta(e). Above 1/2 the two data sets change places.
-
-    Examples
-    --------
-    >>> from dpglm import PrivacyLedger
-    >>> from dpglm.privacy.events import GaussianEvent
-    >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
-    >>> round(attack_success(ledger), 4)
-    0.5497
+    Let the prior p that it was there be at most 1/2, and e = log((1 - p) / p). An attack with true
+    and false positive rates t and f is right with probability ``(1 - p) (1 - f) + p t =
+    (1 - p) + p (t - exp(e) f)``, and ``t - exp(e) f`` is at most delta(e). Above 1/2 the two data
+    sets change places.
     """
     prior = check_number("prior", prior, above=0, below=1)
     if ledger.seeded:
@@ -58,32 +35,11 @@ def attack_success(ledger: PrivacyLedger, prior: float = 0.5) -> float:
 def attack_power(
     ledger: PrivacyLedger, false_positive_rate: float | np.ndarray
 ) -> float | np.ndarray:
-    """Return the largest true positive rate of an attack with this false positive rate.
+    """Return the largest true positive rate of an attack with this one; 1 if noise has a seed.
 
-    Parameters
-    ----------
-    ledger : PrivacyLedger
-    false_positive_rate : float or ndarray
-        How often the attack may say that a record was there which was not.
-
-    Returns
-    -------
-    float or ndarray
-        An upper bound for all attacks; 1 where noise came from a seed.
-
-    Notes
-    -----
     A Gaussian trade-off has the bound ``Phi(mu + Phi^-1(f))`` (Dong, Roth & Su 2022), exact for
     Gaussian releases. Other releases have the bounds ``delta(e) + exp(e) f`` and ``1 - exp(-e)
     (1 - f - delta(e))`` at every epsilon e. The result is the least of all bounds on a grid of e.
-
-    Examples
-    --------
-    >>> from dpglm import PrivacyLedger
-    >>> from dpglm.privacy.events import GaussianEvent
-    >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
-    >>> round(attack_power(ledger, 0.01), 4)
-    0.0189
     """
     given = np.asarray(false_positive_rate, dtype=object)
     rates = [check_number("false_positive_rate", r, above=0, below=1) for r in given.ravel()]
@@ -107,20 +63,6 @@ def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -
     """Return the largest chance that a record was there, given that an attack says so.
 
     By Bayes' rule ``p t / (p t + (1 - p) f)``, with t the `attack_power` at f.
-
-    Parameters
-    ----------
-    ledger : PrivacyLedger
-    prior, false_positive_rate : float
-        As in `attack_success` and `attack_power`.
-
-    Examples
-    --------
-    >>> from dpglm import PrivacyLedger
-    >>> from dpglm.privacy.events import GaussianEvent
-    >>> ledger = PrivacyLedger.from_events([GaussianEvent(40.0)] * 100, reporting_delta=1e-6)
-    >>> round(posterior(ledger, 0.1, 0.01), 4)
-    0.1738
     """
     prior = check_number("prior", prior, above=0, below=1)
     right = prior * attack_power(ledger, false_positive_rate)

@@ -3,7 +3,6 @@
 from dpglm.calculator import expected_accuracy, expected_errors
 from dpglm.exceptions import absent
 from dpglm.study.comparison import compare
-from dpglm.study.models import model_card
 from dpglm.study.plots import plot
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.shapes import InteractionDisplay, ShapeDisplay, explain_local
@@ -11,7 +10,7 @@ from dpglm.study.utility import UtilityGraph
 
 __all__ = [
     "InteractionDisplay", "PrivacyReport", "ShapeDisplay", "UtilityGraph", "compare",
-    "expected_accuracy", "expected_errors", "explain_local", "model_card", "plot",
+    "expected_accuracy", "expected_errors", "explain_local", "plot",
 ]  # fmt: skip
 
 __getattr__ = absent(__name__)

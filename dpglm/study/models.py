@@ -1,8 +1,7 @@
-"""Export of a fitted model: as one file of JSON without code, as ONNX, in skops, and as a card."""
+"""Export of a fitted model: as one file of JSON without code, as ONNX, and in skops."""
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from importlib import import_module
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
 
 from dpglm import baselines, schedules, workflow
 from dpglm import schema as schemas
@@ -18,17 +16,13 @@ from dpglm.estimators import agd, descent, solvers, whitening
 from dpglm.exceptions import require
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import EVENTS
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
+from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schema import Schema
-from dpglm.schema.columns import FILL_IN
 from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import Places, as_listed
 from dpglm.sources.csv import read_csv, read_texts
-from dpglm.study.comparison import one_line
 from dpglm.study.methods import PLANNED, REGRESSORS
-from dpglm.study.privacy_report import PrivacyReport
-from dpglm.workflow.scores import PrivateScores
 from dpglm.workflow.search import SearchPlan
 
 _FORMAT = {"format": "dpglm model", "version": 1}
@@ -218,84 +212,3 @@ def _converted(scope: Any, operator: Any, container: Any) -> None:
         ops.OnnxSoftmax(scores, axis=1, **last) if is_logistic else ops.OnnxIdentity(scores, **last)
     )
     shown.add_to(scope, container)
-
-
-def model_card(
-    estimator: Any,
-    *,
-    scores: PrivateScores | Mapping[str, float] | None = None,
-    schema: Schema | None = None,
-    data: Mapping[str, Any] | None = None,
-) -> str:
-    """Return the card of a fitted model as Markdown: its description, guarantee and scores.
-
-    Everything on it is public or released. "FILL IN" marks what a person has to write.
-
-    Parameters
-    ----------
-    estimator : fitted linear model of this package, or a pipeline that ends in one
-    scores : PrivateScores or mapping, optional
-        Result of `private_scores`, or numbers that may be published, by name.
-    schema : Schema, optional
-        Schema of the table; by default that of the first step of a pipeline, if it has one.
-    data : mapping, optional
-        Public facts about the data, by name, such as the number of records.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    ValueError
-        If the estimator has no ledger.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> X, y = make_census(500, random_state=0)
-    >>> model = DPLogisticRegression(classes=[0, 1]).fit(X, y)
-    >>> print(model_card(model, data={"records": 500}).splitlines()[0])
-    # Model card: DPLogisticRegression
-    """
-    guarantee = PrivacyReport(estimator).to_dict()["guarantee"]
-    steps = [*estimator] if isinstance(estimator, Pipeline) else [estimator]
-    model, schema = steps[-1], schema or getattr(steps[0], "schema_", None)
-    if not isinstance(data, Mapping | None):
-        raise ValueError(
-            f"data=<{type(data).__name__}> must be a dict of public facts, as {{'records': 500}}."
-        )
-    facts = dict(data or {})
-    if schema is not None:
-        facts["schema"] = (
-            f"{schema.name}: {len(schema.columns)} columns, {schema.n_encoded} encoded"
-        )
-        facts["source of bounds and categories"] = schema.source or FILL_IN
-    if isinstance(scores, Mapping):
-        scores = {name: f"{value:.4g}" for name, value in scores.items()}
-    n_features, score = model.n_features_in_, "accuracy"
-    if hasattr(model, "classes_"):
-        predicted = {"classes": ", ".join(map(str, model.classes_))}
-    else:
-        score, (low, high) = "D2" if model._power else "R2", model.target_range_
-        predicted = {"predicts": f"a number from {low:g} to {high:g}"}
-    sections = {
-        "Use": {"meant for": FILL_IN, "not meant for": FILL_IN},
-        "Model": {"linear model": one_line(repr(model)), **predicted, "columns": n_features},
-        "Data": facts or {"records": FILL_IN},
-        "Privacy": {
-            "guarantee": guarantee["statement"],
-            "in plain words": "who knows all other records, and gives even odds on this one, is "
-            f"right {rounded_up(100 * guarantee['success'][0]['with_release'])}% of the time at "
-            "most after having seen the model",
-        },
-        "Scores": {score: FILL_IN} if scores is None else scores,
-    }
-    parts = [f"# Model card: {type(model).__name__}"]
-    for title, section in sections.items():
-        text = f"```text\n{section}\n```"
-        if isinstance(section, Mapping):
-            text = "\n".join(f"- {name}: {value}" for name, value in section.items())
-        parts.append(f"## {title}\n\n{text}\n")
-    return "\n\n".join(parts)

@@ -102,8 +102,8 @@ class PrivacyReport:
                 check_is_fitted(model)
             if not isinstance(getattr(model, "privacy_", None), PrivacyLedger):
                 raise ValueError(
-                    f"{source!r:.80} has no ledger; give a fitted estimator of this package, its "
-                    "privacy_, or a PrivacyOdometer."
+                    f"{source!r:.80} has no ledger; give a fitted estimator of this package, a sum "
+                    "of ledgers, as model.privacy_ + scores.privacy_, or a PrivacyOdometer."
                 )
             # A step before the last may have costs too, or read other records.
             self.ledger = total_privacy(source)
