@@ -25,10 +25,11 @@ from dpglm import (
     losses,
     seeded_noise,
 )
-from dpglm.audit import audit_choices, audit_estimator, audit_scores, designs
-from dpglm.audit.choices import ChoiceCounts, choice_counts
+from dpglm.audit import audit_estimator, designs
+from dpglm.audit.choices import ChoiceCounts, audit_choices, choice_counts
 from dpglm.audit.designs import canary_scores, counted_scores, cross_moment_scores
 from dpglm.audit.recorder import ReleaseRecorder, largest_ratio, noted
+from dpglm.audit.statistics import audit_scores
 from dpglm.baselines import (
     DescentOutputPerturbation,
     MajorityClassifier,

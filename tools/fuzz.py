@@ -62,7 +62,7 @@ COMMANDS = [
     "plan --n 500 --epsilon 2 --estimator agd --preconditioner diagonal",
     "compare --dataset census --epsilons 0.1,1 --folds 3 --estimators svm,majority --jobs 0",
     "audit --estimator svm --epsilon 2 --canaries 200 --fits 100 --false-positive-rate 1e-4",
-    "audit --all --black-box --delta 1e-5",
+    "audit --all --fits 100 --delta 1e-5",
 ]
 ODDITIES = [
     None,

@@ -34,30 +34,9 @@ class ChoiceCounts:
 def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -> AuditResult:
     """Test how often each candidate was chosen against the claimed distribution.
 
-    Parameters
-    ----------
-    choices : ChoiceCounts
-    false_positive_rate : float, default=1e-6
-        Probability with which each of the two tests rejects a claim that holds.
-
-    Returns
-    -------
-    AuditResult
-        Its bound on epsilon takes the weights to be those of the claim, raised to some power.
-
-    Notes
-    -----
     Binomial tails of each count, with Bonferroni's correction, detect any other distribution. Noise
     of 1/b times the charge raises the weights to the power b, which Chernoff's inequality bounds.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm.audit.choices import ChoiceCounts, audit_choices
-    >>> law = np.array([0.1, 0.2, 0.7])
-    >>> halved_noise = ChoiceCounts(np.array([19, 74, 907]), law, epsilon=1.0)
-    >>> audit_choices(halved_noise).violations[0]
-    'the choices do not have the charged distribution: p-value ...'
+    Each of the two tests rejects a claim that holds with the probability ``false_positive_rate``.
     """
     n_draws = int(choices.counts.sum())
     tails = binom.cdf(choices.counts, n_draws, choices.law)
@@ -92,9 +71,8 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
         evidence=choices,
         violations=tuple(text for text, wrong in found.items() if wrong),
         power=f"noise below {caught_noise:.2f} times what was charged",
+        lower_bound=lowest * choices.epsilon,
         caught_noise=caught_noise,
-        epsilon_claimed=choices.epsilon,
-        epsilon_lower_bound=lowest * choices.epsilon,
     )
 
 

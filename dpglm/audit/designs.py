@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from dpglm.audit.recorder import RecordedRelease, ReleaseRecorder, record
 from dpglm.audit.statistics import CanaryScores
-from dpglm.checks import check_choice
+from dpglm.checks import check_choice, check_number
 from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.whitening import DiagonalPreconditioner
@@ -65,8 +65,8 @@ def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, 
 def prepared(estimator: Any, **parameters: Any) -> Any:
     """Return a copy without intercept, with known labels and the parameters that it has."""
     estimator = clone(estimator)
-    if not estimator.epsilon < np.inf:
-        raise ValueError(f"epsilon={estimator.epsilon!r} claims nothing; pass a finite epsilon.")
+    limits = {"above": 0, "below": np.inf, "advice": "inf claims nothing"}
+    check_number("epsilon", estimator.epsilon, **limits)
     names = estimator.get_params(deep=False)
     classes = [0, 1] if names.get("classes") is None else names["classes"]
     common = {"fit_intercept": False, "classes": classes, "inference_fraction": 0.0}

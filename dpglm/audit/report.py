@@ -6,8 +6,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from dpglm import baselines
 from dpglm.audit.choices import audit_choices, choice_counts
 from dpglm.audit.designs import (
@@ -22,7 +20,7 @@ from dpglm.audit.designs import (
     prepared,
     target_scores,
 )
-from dpglm.audit.statistics import AuditResult, CanaryScores, audit_pair, audit_scores
+from dpglm.audit.statistics import AuditResult, CanaryScores, audit_scores
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
@@ -87,7 +85,6 @@ def audit_estimator(
     n_fits: int = 1000,
     false_positive_rate: float = 1e-6,
     container: str = "sparse",
-    black_box: bool = False,
     random_state: Any = None,
 ) -> AuditReport:
     """Fit an estimator on artificial records, and test whether it is as private as it claims.
@@ -95,19 +92,16 @@ def audit_estimator(
     Parameters
     ----------
     estimator : estimator
-        An estimator of this library, or any other with ``fit``, ``coef_``, and parameters
-        ``epsilon`` and ``delta`` (pure differential privacy without ``delta``). Cloned.
+        One of dpglm with a finite epsilon, or of a class that inherits from one. Cloned.
     n_canaries : int, default=2000
         Artificial records in one fit.
     n_fits : int, default=1000
-        Fits, where many are needed: for private choices, and for unknown estimators.
+        Fits, where many are needed: for private choices and the target of a regressor.
     false_positive_rate : float, default=1e-6
         Probability with which each test rejects a claim that holds.
     container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
         The type of the rows for fits on canaries, and so the code that sums over them. At least 750
         dense canaries are shared among threads, and partitions among the workers of Dask.
-    black_box : bool, default=False
-        Use ``coef_`` alone, for every estimator.
     random_state : int, RandomState instance or None, default=None
         Seed of the choice of present canaries; never of the noise, for which a seed is cleared.
 
@@ -117,14 +111,15 @@ def audit_estimator(
 
     Raises
     ------
+    TypeError
+        For an estimator of another package.
     ValueError
         If the estimator claims nothing, or the audit cannot detect anything.
 
     Notes
     -----
-    Sums and minimisers are tested by `audit_scores`, private choices by `audit_choices`, and other
-    estimators by their coefficients, which detects much less. Rows, labels, step sizes, penalty and
-    intercept are those of the audit. Not tested are traces and overflow.
+    Rows, labels, step sizes, penalty and intercept are those of the audit. Not tested are traces
+    and overflow.
 
     Examples
     --------
@@ -136,21 +131,14 @@ def audit_estimator(
     >>> [part.name for part in report.parts][:4]
     ['magnitude histogram', 'norm histogram', 'second moment, off the diagonal', 'second moment']
     """
-    name, parameters = type(estimator).__name__, estimator.get_params(deep=False)
-    if "epsilon" not in parameters:
-        raise ValueError(
-            f"{name} has no parameter epsilon, so that there is no claim to audit; wrap it in an "
-            "estimator that has one."
-        )
-    limits = {"above": 0, "below": np.inf}
-    epsilon = check_number("epsilon", parameters["epsilon"], **limits, advice="inf claims nothing")
-    delta = parameters.get("delta", 0.0)
+    name = type(estimator).__name__
+    parts = next((AUDITS[family] for family in type(estimator).__mro__ if family in AUDITS), None)
+    if parts is None:
+        raise TypeError(f"audit_estimator audits estimators of dpglm, not {name}.")
     sizes = check_whole("n_canaries", n_canaries), check_whole("n_fits", n_fits)
     rate = check_number("false_positive_rate", false_positive_rate, above=0, below=1)
     audit = _Audit(estimator, *sizes, rate, container, random_state)
-    families = () if black_box else type(estimator).__mro__
-    parts = next((AUDITS[family] for family in families if family in AUDITS), _Audit.from_outside)
-    return AuditReport(name, epsilon, float(delta), tuple(parts(audit)))
+    return AuditReport(name, estimator.epsilon, estimator.delta, tuple(parts(audit)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,16 +190,9 @@ class _Audit:
         result = audit_choices(counts, false_positive_rate=self.false_positive_rate)
         yield replace(result, name=name)
 
-    def from_outside(self) -> Iterator[AuditResult]:
-        """Audit by the coefficients alone."""
-        parameters = self.estimator.get_params(deep=False)
-        claim = (parameters["epsilon"], parameters.get("delta", 0.0))
-        settings = {"n_fits": self.n_fits, "false_positive_rate": self.false_positive_rate}
-        yield audit_pair(self.estimator, *claim, **settings)
-
 
 _MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)
-# The audit of each family; any other estimator is audited by its coefficients.
+# The audit of each family.
 AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
     DPLogisticRegression: _Audit.descent,
     DPLinearSVM: _Audit.descent,

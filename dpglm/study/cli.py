@@ -419,9 +419,8 @@ _AUDIT = [
     ("--epsilon", "", "E", _positive, 5.0),
     _DELTA,
     ("--canaries", "records in one fit", "M", _at_least(100), 2000),
-    ("--fits", "of choices, and from outside", "F", _at_least(100), 1000),
+    ("--fits", "of choices and targets", "F", _at_least(100), 1000),
     ("--false-positive-rate", "of each test", "A", _fraction, 1e-6),
-    ("--black-box", "look at the coefficients alone, from outside"),
 ]
 _AUDIT_EPILOG = f"""\
 {_names("estimators", AUDITED)}
@@ -451,7 +450,7 @@ def _audit(arguments: argparse.Namespace) -> int:
                     method.with_parameters(epsilon=arguments.epsilon, delta=arguments.delta),
                     n_canaries=arguments.canaries, n_fits=arguments.fits,
                     false_positive_rate=arguments.false_positive_rate,
-                    container=method.container, black_box=arguments.black_box,
+                    container=method.container,
                 )  # fmt: skip
             reports.append(replace(report, name=name))
         except ImportError as problem:
