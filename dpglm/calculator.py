@@ -408,7 +408,7 @@ def _plan_of_two_classes(
 def _accuracy_in_theory(plan: PrivacyPlan, accuracy: float, majority: float) -> float:
     chance = _chances(accuracy, majority)
     d = plan.metadata.n_features
-    white = plan.in_whitened_space(d)
+    white = plan.renewed(effective_dimension=d)
     design = np.column_stack([NORMAL, np.ones_like(NORMAL)])
     # The slope, the intercept, and the weight of each iteration's noise in a coefficient.
     coef = velocity = average = np.zeros(2 + white.n_iter)

@@ -207,9 +207,9 @@ def test_the_last_accepted_iterate_or_the_average_is_returned(averaging, outcome
 
 def test_by_default_steps_are_around_those_of_logistic_regression():
     for n_samples in (200, 5000):
-        plan = DPAGDClassifier().plan(n_samples, 20).in_whitened_space(7.0)
+        plan = DPAGDClassifier().plan(n_samples, 20).renewed(effective_dimension=7.0)
         other = DPLogisticRegression(max_iter=plan.n_iter).plan(n_samples, 20)
-        other = other.in_whitened_space(7.0)
+        other = other.renewed(effective_dimension=7.0)
         assert plan.clip.tolist() == other.clip.tolist()
         assert type(plan.momentum) is type(other.momentum) is NesterovMomentum
         offered = [plan.max_step_length(t, plan.max_step, 0.3) for t in range(plan.n_iter)]
@@ -520,7 +520,7 @@ def test_noise_for_the_largest_and_smallest_scales_can_be_drawn(scale, precondit
         )  # fmt: skip
         plan = model.plan(10**9, 99)
         for dimension in (1.0, 100.0) if preconditioner else ():
-            plan = plan.in_whitened_space(dimension)
+            plan = plan.renewed(effective_dimension=dimension)
         clip = float(plan.clip[0])
         GaussianSum(2 * clip, plan.noise_multiplier(plan.gradient_cost))
         moved = (

@@ -161,7 +161,7 @@ def test_the_expected_accuracy_is_that_of_descents_in_white_columns(
     """The oracle runs the plan in all columns, clips row by row and draws the noise."""
     rng, d = np.random.default_rng(0), 13
     plan = DPLogisticRegression(epsilon=epsilon, **given).plan(n_samples, d - 1)
-    white = plan.in_whitened_space(d)
+    white = plan.renewed(effective_dimension=d)
     X = rng.normal(size=(3000, d))
     # The last column is the intercept.
     X[:, -1] = 1.0

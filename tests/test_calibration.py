@@ -130,7 +130,10 @@ def test_a_schedule_cannot_change_what_it_was_told(parameter, preconditioner, sa
     meddled = DPLogisticRegression(**{**plain.get_params(), parameter: Meddling()})
     expected, plan = plain.plan(*X.shape), meddled.plan(*X.shape)
     if preconditioner is not None:
-        expected, plan = expected.in_whitened_space(3.0), plan.in_whitened_space(3.0)
+        expected, plan = (
+            expected.renewed(effective_dimension=3.0),
+            plan.renewed(effective_dimension=3.0),
+        )
     assert plan.ledger == expected.ledger
     assert plan.max_n_samples == len(X)
     assert plan.sampling_rate == sampling_rate

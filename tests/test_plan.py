@@ -16,7 +16,6 @@ from dpglm.estimators.plan import make_plan
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
-from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum, Vault
@@ -253,15 +252,3 @@ def test_averaging_weights_follow_their_definitions():
 def test_an_unknown_averaging_is_refused(averaging):
     with pytest.raises(ValueError, match=r"averaging=.* is unknown; choose None"):
         averaging_weights(averaging, 3)
-
-
-def test_milestones_lead_to_the_whole_cost():
-    plan = plan_of(n_iter=50)
-    rows = plan.milestones(5)
-    assert [row.iteration for row in rows] == [1, 13, 25, 38, 50]
-    assert [row.epsilon for row in rows] == sorted(row.epsilon for row in rows)
-    assert rows[-1].epsilon == plan.ledger.epsilon()
-    spent = math.sqrt(np.sum(plan.noise_multiplier[:13] ** -2.0))
-    assert rows[1].epsilon == pytest.approx(gdp_epsilon(spent, plan.ledger.reporting_delta))
-    assert rows[0].noise_std == pytest.approx(plan.metadata.noise_std[0] / FACTS.n_samples)
-    assert [row.iteration for row in plan_of(n_iter=2).milestones(5)] == [1, 2]

@@ -70,7 +70,7 @@ def test_the_whitened_plan_follows_the_released_dimension_at_the_noise_fixed_in_
     clip, step = Recorder(), Recorder()
     shape = {"clip_schedule": clip, "step_schedule": step, "neighboring_relation": relation}
     plan = plan_of(FullPreconditioner(row_clipping_norm=defaults.ROW_NORM), **shape)
-    whitened = plan.in_whitened_space(16.0)
+    whitened = plan.renewed(effective_dimension=16.0)
     assert_array_equal(whitened.noise_multiplier, plan.noise_multiplier)
     assert whitened.ledger == plan.ledger
     assert (whitened.clip == 8.0).all() and (plan.clip == 1.0).all()

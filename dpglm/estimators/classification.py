@@ -226,7 +226,7 @@ def weigh(vault: Any, plan: Any, class_weight: Any, data: Any) -> Any:
                 "of the largest possible. Set max_weight to about the largest sample_weight."
             )
             warnings.warn(text, UtilityWarning, stacklevel=6)
-    return plan.renewed(1.0, **known)
+    return plan.renewed(**known)
 
 
 def resolved_class_weight(

@@ -11,7 +11,13 @@ from dpglm.checks import check_number, is_number
 from dpglm.estimators.classification import WeightedClassifier
 from dpglm.estimators.debiasing import debias, debias_numbers, debiasing_of, expected_columns
 from dpglm.estimators.inference import InferenceResults, inference_of
-from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, label_counts_of, make_plan
+from dpglm.estimators.plan import (
+    PlannedRelease,
+    PrivacyPlan,
+    label_counts_of,
+    make_plan,
+    total_fraction,
+)
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.target import settle_intercept
 from dpglm.estimators.whitening import (
@@ -52,7 +58,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         last = () if without else debiasing_of(self, budget, metadata)
         expected = expected_columns(last, budget, metadata) if last else None
         counts, intercept = self._target_releases(budget, metadata)
-        left = 1 - sum(release.fraction for release in (*counts, *intercept, *last))
+        left = 1 - total_fraction((*counts, *intercept, *last))
         n_mu = budget.n_mu(metadata.n_samples, left)
         given = {name: getattr(self, name) for name in _RUN} | {"sampling_rate": rate}
         chosen = automatic_configuration(n_mu, metadata.n_features, **given)

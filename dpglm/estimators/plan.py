@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, islice, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from dpglm.privacy.events import (
     GaussianEvent,
     SampledGaussianEvent,
     check_sampling_rate,
-    run_lengths,
     sampling_under,
 )
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, gdp_epsilon
@@ -44,10 +42,6 @@ from dpglm.tables import Printed
 
 # A plan lists every iteration.
 MOST_ITERATIONS = 100_000
-_WHITENED_UNITS = (
-    "; clip and noise are in units of the square root of the effective dimension, which the second "
-    "moment will show; clip and step are shown for the largest dimension"
-)
 # Slope of the logistic loss, at a score of zero.
 LOGISTIC_SLOPE = 0.5
 # The sampler is exact up to here; a schedule that needs more wastes its noisiest iterations.
@@ -139,12 +133,6 @@ class Plan(Printed):
         return self.budget.n_mu(self.metadata.n_samples) * self.metadata.mean_weight
 
     @property
-    def n_mu_without_last(self) -> float:
-        """n mu of what the releases for intervals leave."""
-        left = 1 - total_fraction(self.last)
-        return self.budget.n_mu(self.metadata.n_samples, left) * self.metadata.mean_weight
-
-    @property
     def warning_message(self) -> str:
         """A warning from public numbers: of noise, of clipping, or of very many columns."""
         return self._cannot_learn or self._too_small or self._too_wide
@@ -210,20 +198,16 @@ class Plan(Printed):
             text = f"This fit has probably little to learn from. {text}"
             warnings.warn(text, UtilityWarning, stacklevel=stacklevel)
 
-    def in_whitened_space(self, effective_dimension: float) -> Any:
-        """Return the plan of the gradients, after the release of a second moment.
+    def renewed(self, **known: float) -> Any:
+        """Return the plan for more metadata, as releases show it.
 
         Clipping norms become ``sqrt(d)`` times their schedule, which may follow from the released
         dimension d (Dong, Roth & Su 2022, Theorem 4). Noise multipliers and costs do not change.
         """
-        unit = math.sqrt(effective_dimension)
-        return self.renewed(unit, effective_dimension=effective_dimension)
-
-    def renewed(self, unit: float, **known: float) -> Any:
-        """Return the plan for more metadata, with clipping norms in this unit."""
         metadata, infinite = replace(self.metadata, **known), self.metadata.mu == math.inf
         if not hasattr(self, "clip_schedule"):
             return replace(self, metadata=metadata)
+        unit = math.sqrt(metadata.effective_dimension or 1.0)
         metadata, n_iter = replace(metadata, clip=None, noise_std=None), len(self.clip)
         clip = unit * planned_clip(self.clip_schedule, n_iter, metadata, infinite=infinite)
         return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
@@ -301,10 +285,6 @@ def percent(value: float) -> str:
     return f"{100 * value:.3g}%"
 
 
-def _cost(epsilon: float) -> str:
-    return f"{epsilon:.4f}" if epsilon < 1000 else f"{epsilon:.5g}"
-
-
 def of_clip(value: float) -> str:
     """Return the size of noise on a mean gradient, relative to the clipping norm."""
     return f"{percent(value)} of the clip" if value < 10 else f"{value:.3g} times the clip"
@@ -376,20 +356,6 @@ def refuse_all_noise(preconditioner: Any, releases: tuple[PlannedRelease, ...]) 
             "moment would be all noise. Raise budget_fraction or epsilon, or set "
             "preconditioner=None."
         )
-
-
-class IterationCost(NamedTuple):
-    """One iteration of a plan, counted from 1, and the cost of all releases up to it.
-
-    The noise is per coordinate of the mean gradient; epsilon is at the delta of the ledger.
-    """
-
-    iteration: int
-    clip: float
-    step: float
-    noise_multiplier: float
-    noise_std: float
-    epsilon: float
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -469,9 +435,9 @@ class PrivacyPlan(Plan):
         """L2 sensitivity of the sum of clipped gradients of each iteration."""
         return self.budget.sensitivity(self.clip)
 
-    def renewed(self, unit: float, **known: float) -> "PrivacyPlan":
+    def renewed(self, **known: float) -> "PrivacyPlan":
         # Noise and steps follow from the clipping norms.
-        plan = super().renewed(unit, **known)
+        plan = super().renewed(**known)
         noise_std = _noise_std(self.noise_multiplier, plan.sensitivity)
         metadata = replace(plan.metadata, noise_std=noise_std)
         step = schedule_values(self.step_schedule, self.n_iter, metadata, parameter="step_schedule")
@@ -525,25 +491,6 @@ class PrivacyPlan(Plan):
             facts["records in a batch"] = f"{size:,.6g} expected, give or take {spread:.3g}"
         return facts
 
-    def _blocks(self) -> Iterator[Any]:
-        yield from super()._blocks()
-        rows = [("iteration", "clip", "step", "multiplier", "noise / n", "epsilon so far")]
-        for number, release in enumerate((*self.counts, *self.first), 1):
-            cost = _cost(self.epsilon_after(number))
-            rows.append((release.name, "", "", f"{release.noise_multiplier:.4g}", "", cost))
-        for row in self.milestones(5):
-            values = (row.clip, row.step, row.noise_multiplier, row.noise_std)
-            texts = (f"{value:.4g}" for value in values)
-            rows.append((f"{row.iteration:,}", *texts, _cost(row.epsilon)))
-        if self.intercept:
-            n_before = self.ledger.n_releases - len(self.last)
-            rows.append(("for the intercept", "", "", "", "", _cost(self.epsilon_after(n_before))))
-        if self.last:
-            rows.append(("for intervals", "", "", "", "", _cost(self.ledger.epsilon())))
-        divisor = "n" if self.sampling_rate == 1 else "the expected batch"
-        note = f"noise / n: standard deviation per coordinate of the mean gradient (over {divisor})"
-        yield "ITERATIONS", rows, f"({note}{_WHITENED_UNITS * bool(self.first)})"
-
     def to_frame(self) -> Any:
         """Return a table with a row for each iteration; needs pandas."""
         pd = require("pandas", "data", "The to_frame of a plan")
@@ -561,32 +508,6 @@ class PrivacyPlan(Plan):
             f"intervals of at most {most:,} of {d:,} columns, and of none if more are not rare "
             f"(probably {frequent:,})"
         )
-
-    def epsilon_after(self, n_releases: int) -> float:
-        """Return the epsilon of the first releases, at the delta of the ledger.
-
-        With mini-batches it is up to 0.1 percent too large before the last release.
-        """
-        if n_releases == self.ledger.n_releases:
-            return self.ledger.epsilon()
-        releases = chain.from_iterable(repeat(event, n) for event, n in self.ledger.events)
-        first = run_lengths(islice(releases, n_releases))
-        return composed_epsilon(first, self.ledger.reporting_delta, coarseness=5)
-
-    def milestones(self, n_milestones: int = 5) -> list[IterationCost]:
-        """Return at most `n_milestones` iterations, evenly spread from the first to the last."""
-        spread = np.linspace(0, self.n_iter - 1, min(n_milestones, self.n_iter))
-        return [
-            IterationCost(
-                iteration=t + 1,
-                clip=float(self.clip[t]),
-                step=float(self.step[t]),
-                noise_multiplier=float(self.noise_multiplier[t]),
-                noise_std=float(self.metadata.noise_std[t]) / self.metadata.expected_batch_size,
-                epsilon=self.epsilon_after(len(self.counts) + len(self.first) + t + 1),
-            )
-            for t in spread.round().astype(int).tolist()
-        ]
 
 
 def make_plan(

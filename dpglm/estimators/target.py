@@ -117,7 +117,7 @@ def settle_target(
         # Its loss is in units of the target, and so is the penalty beside it.
         known["alpha"] = plan.metadata.alpha / unit
     target = ReleasedTarget(middle, unit, residual, bounds, log_link)
-    return replace(plan.renewed(1.0, **known), target=target)
+    return replace(plan.renewed(**known), target=target)
 
 
 def largest_residual(counts: np.ndarray, vault: Vault, most: float) -> float:

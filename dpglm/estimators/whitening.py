@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
-from dpglm.estimators.plan import Plan, PlannedRelease, budget_too_small
+from dpglm.estimators.plan import Plan, PlannedRelease, budget_too_small, total_fraction
 from dpglm.estimators.solvers import Coordinates, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
@@ -151,7 +151,7 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     """
     preconditioner, metadata, intercept = plan.preconditioner, plan.metadata, space.fit_intercept
     n, row_clipping_norm = metadata.n_samples, preconditioner.row_clipping_norm
-    n_mu = plan.n_mu_without_last
+    n_mu = plan.budget.n_mu(n, 1 - total_fraction(plan.last)) * metadata.mean_weight
     *units, second_moment = plan.first
     by_norms = any(release.name == "norm histogram" for release in units)
     # 1) The units of columns, or of rows, and the middles of columns.
@@ -219,7 +219,7 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
         sizes = defaults.CAUCHY_SCALE * scales
         sizes[-1] = math.inf if intercept else sizes[-1]
         space = replace(space, prior=(strength, sizes))
-    plan = plan.in_whitened_space(whitening.effective_dimension)
+    plan = plan.renewed(effective_dimension=whitening.effective_dimension)
     return plan, replace(space, basis=basis), whitening
 
 
