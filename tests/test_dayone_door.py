@@ -484,9 +484,8 @@ CSV = "a,c,d,größe\n1,x,2020-02-01,groß\n2,é,2020-03-01,klein\n"
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_dayone_documents_are_read_with_a_byte_order_mark(encoding, tmp_path):
-    for name, text in (("s.json", SCHEMA.to_json()), ("s.yaml", SCHEMA.to_yaml())):
-        (tmp_path / name).write_text(text, encoding=encoding)
-        assert load_schema(tmp_path / name) == SCHEMA
+    (tmp_path / "s.json").write_text(SCHEMA.to_json(), encoding=encoding)
+    assert load_schema(tmp_path / "s.json") == SCHEMA
     if encoding != "utf-16":
         (tmp_path / "t.csv").write_text(CSV, encoding=encoding)
         assert read_csv(tmp_path / "t.csv", SCHEMA).target.tolist() == TEXT["größe"]

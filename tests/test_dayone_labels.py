@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import functools
+import json
 import re
 import unicodedata
 import warnings
@@ -13,7 +14,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
-import yaml
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -197,15 +197,16 @@ def test_dayone_a_draft_is_filled_in_and_loaded_with_all_kinds(container, tmp_pa
     assert {column.name: type(column) for column in draft.columns} == kinds
     assert draft.columns[5].categories == "FILL IN"  # of which pandas read some off the rows
     assert draft.columns[2].missing == "indicator" and draft.columns[1].integer
-    assert Schema.from_yaml(draft.to_yaml()) == draft and "2020" not in draft.to_yaml()
-    document = yaml.safe_load(draft.to_yaml())
+    assert Schema.from_json(draft.to_json()) == draft and "2020" not in draft.to_json()
+    document = draft.to_dict()
     for column in document["columns"]:
         assert {k for k, v in column.items() if v == "FILL IN"} <= set(PUBLIC[column["name"]])
         column |= PUBLIC[column["name"]] | {"missing": "indicator"}
-    file = tmp_path / "filled.yaml"
-    file.write_text(yaml.safe_dump(document | {"target": {"name": "y", "labels": [0, 1]}}))
+    file = tmp_path / "filled.json"
+    file.write_text(json.dumps(document | {"target": {"name": "y", "labels": [0, 1]}}))
     schema = load_schema(file)
-    assert schema.check(frame).splitlines()[1:] == ["the table has no column 'y'."]
+    (line,) = schema.check(frame).splitlines()[1:]
+    assert line.startswith("the table has no column 'y', which the schema names")
 
 
 ASKED = {
@@ -222,9 +223,9 @@ PLAIN = ["age", "paid", "valid", "grid", "years_of_school", "candidate", "latenc
 def test_dayone_names_that_look_like_codes_are_asked_about_and_doubted():
     names = {name: what for what, several in ASKED.items() for name in several}
     names |= dict.fromkeys(PLAIN)
-    draft = Schema.draft({name: [1, 2] for name in names}).to_yaml()
+    doubts = "\n".join(Schema.draft({name: [1, 2] for name in names}).doubts)
     for name, what in names.items():
-        asked = re.findall(rf"^# column {re.escape(repr(name))}: is it an? (\w+)", draft, re.M)
+        asked = re.findall(rf"^column {re.escape(repr(name))}: is it an? (\w+)", doubts, re.M)
         assert asked == [what] * bool(what), (name, asked)
     target, columns = Target("y", [0, 1]), [NumericColumn(name, 0, 3000) for name in names]
     said = Schema("t", columns, target).check({name: [1] for name in names} | {"y": [1]})

@@ -248,7 +248,7 @@ def test_imports_are_light_and_a_fit_works_without_any_of_the_optional_packages(
     """scikit-learn itself imports pandas where it is installed; dpglm must not need it."""
     code = """
 import sys, numpy, sklearn.linear_model, sklearn.compose, scipy.stats
-optional = {"matplotlib", "pandas", "dp_accounting", "rich", "pyarrow", "dask", "polars", "yaml"}
+optional = {"matplotlib", "pandas", "dp_accounting", "rich", "pyarrow", "dask", "polars"}
 optional |= {"skl2onnx", "onnx", "onnxruntime", "skops"}
 def new_and_heavy():
     return (optional | {"numba"}) & ({name.split(".")[0] for name in sys.modules} - before)

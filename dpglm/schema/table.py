@@ -1,24 +1,23 @@
-"""The schema of a table: written down once, drafted, checked, and read from JSON or YAML."""
+"""The schema of a table: written down once, drafted, checked, and read from JSON."""
 
 import json
 import math
 import os
 import re
-import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from importlib.resources import files
+from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from dpglm.checks import check_whole
-from dpglm.exceptions import require
 from dpglm.schema.columns import (
     FILL_IN,
     LABELS_OR_NUMBER,
@@ -34,7 +33,7 @@ from dpglm.schema.columns import (
 )
 from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.interactions import InteractionFeatures, check_interactions, draw_features
-from dpglm.schema.values import as_listed, composed, dtypes, names_of, read_columns
+from dpglm.schema.values import as_listed, composed, dtypes, read_columns
 from dpglm.tables import Printed
 
 _VERSION = 1
@@ -259,7 +258,7 @@ class Schema(Printed):
 
         The types of values in lists and objects are read. A dtype may follow from values: compare
         kinds with the data dictionary before you publish a draft. Replace each ``"FILL IN"`` in the
-        text of :meth:`to_json` or :meth:`to_yaml`, whose comments list the choices.
+        text of :meth:`to_json`.
 
         Parameters
         ----------
@@ -311,13 +310,7 @@ class Schema(Printed):
         schema; list it there, or map it to one of them.
         """
         self.check_filled_in()
-        names = {*map(composed, names_of(frame))}
-        lines: list[str] = []
-        for column in (*self.columns, self.target):
-            if composed(column.name) in names:
-                lines += _problems(column, frame)
-            else:
-                lines.append(f"the table has no column {column.name!r}.")
+        lines = [line for each in (*self.columns, self.target) for line in _problems(each, frame)]
         head = "Schema.check looked at the rows: what it says must not leave the room."
         return "\n".join([head, *self.doubts, *(lines or ["No problem was found."])])
 
@@ -333,26 +326,22 @@ class Schema(Printed):
             pairs = self.interactions
             pairs = pairs if isinstance(pairs, int) else [*map(list, pairs)]
             head |= {"interactions": pairs, "seed": self.seed}
-        return head | {"columns": [*map(_plain, self.columns)], "target": _plain(self.target)}
+        return head | {"columns": [*map(_document, self.columns)], "target": _document(self.target)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Build a schema from what `to_dict` returns; ``source`` may be left out."""
-        if isinstance(document, Mapping) and document.get("version") != _VERSION:
+        known = _object(document, "the schema")
+        version, columns = known.pop("version", None), known.get("columns")
+        if version != _VERSION:
             raise ValueError(
-                f"the schema has version={document.get('version')!r}; set version={_VERSION}, or "
-                "upgrade dpglm if a later release wrote it."
+                f"the schema has version={version!r}; set version={_VERSION}, or upgrade dpglm if "
+                "a later release wrote it."
             )
-        optional = {"source", "interactions", "seed"}
-        known = _fields(document, "the schema", {"version", "name", "columns", "target"}, optional)
-        if not isinstance(known["columns"], list | tuple):
-            raise ValueError(f"the schema has columns={known['columns']!r}; give a list.")
-        makers = [partial(_column, document) for document in known.pop("columns")]
-        del known["version"]
-        of_target = [field.name for field in fields(Target)]
-        of_target = partial(_fields, known.pop("target"), "the target", {"name"}, of_target)
-        *columns, target = _all([*makers, lambda: Target(**of_target())])
-        return cls(columns=columns, target=target, **known)
+        if not isinstance(columns, list | tuple):
+            raise ValueError(f"the schema has columns={columns!r}; give a list.")
+        target = _made(Target, _object(known.get("target"), "the target"), "the target")
+        return _made(cls, known | {"columns": [*map(_column, columns)], "target": target}, "schema")
 
     def to_json(self) -> str:
         """Return the JSON form as a string."""
@@ -367,31 +356,6 @@ class Schema(Printed):
             raise ValueError(f"the schema is not JSON: {error}; see Schema.to_json().") from error
         return cls.from_dict(document)
 
-    def to_yaml(self) -> str:
-        """Return the same document as YAML, with PyYAML; a draft has its choices as comments."""
-        yaml = require("yaml", "yaml", "Schema.to_yaml")
-        dumper = type("Dumper", (yaml.SafeDumper,), {})
-        # PyYAML itself reads 1e3 as a string, and writes such a string like a number.
-        dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list(_DIGITS))
-        write = partial(yaml.dump, Dumper=dumper, sort_keys=False, allow_unicode=True)
-        document = self.to_dict()
-        if not any(part.to_fill_in for part in (*self.columns, self.target)):
-            return write(document)
-        columns, target = document.pop("columns"), document.pop("target")
-        text = "".join(map(_comment, _choices())) + write(document) + "columns:\n"
-        for column, written in zip(self.columns, columns, strict=True):
-            text += write([written]) + _comment(_doubt(column))
-        return text + write({"target": target})
-
-    @classmethod
-    def from_yaml(cls, text: str | bytes) -> Self:
-        """Build a schema from YAML 1.2, with PyYAML: yes, no, on, off and 12:30 are strings."""
-        yaml = require("yaml", "yaml", "Schema.from_yaml")
-        try:
-            return cls.from_dict(yaml.load(text, _plain_loader(yaml)))
-        except yaml.YAMLError as error:
-            raise ValueError(f"the schema is not YAML: {error}; see Schema.to_yaml().") from error
-
 
 def _in_short(value: Any) -> str:
     if not isinstance(value, list):
@@ -400,12 +364,11 @@ def _in_short(value: Any) -> str:
 
 
 def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
-    """Return a schema of the package, or read one from a JSON or YAML file.
+    """Return a schema of the package, or read one from a JSON file.
 
     Parameters
     ----------
     name_or_path : {"adult", "bank", "census", "kddcup99"} or path-like
-        A file is YAML if its name ends with ``.yaml`` or ``.yml``, else JSON.
 
     Returns
     -------
@@ -424,8 +387,7 @@ def load_schema(name_or_path: str | os.PathLike[str]) -> Schema:
             f"{str(name_or_path)!r} is no packaged schema and no file; choose one of "
             f"{sorted(packaged)}, or name a file."
         )
-    is_yaml = file.name.endswith((".yaml", ".yml"))
-    return (Schema.from_yaml if is_yaml else Schema.from_json)(file.read_bytes())
+    return Schema.from_json(file.read_bytes())
 
 
 def positive_place(classes: Any, pos_label: Any = None, schema: Schema | None = None) -> int:
@@ -437,25 +399,6 @@ def positive_place(classes: Any, pos_label: Any = None, schema: Schema | None = 
     if np.ndim(pos_label) or composed(pos_label) not in listed:
         raise ValueError(f"pos_label={pos_label!r} must be one of the classes {listed}.")
     return listed.index(composed(pos_label))
-
-
-# Scalars of YAML 1.2, with the letters that they start with: no octal codes, hours or days.
-_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
-_DIGITS = "-+.0123456789"
-_SCALARS = (
-    ("null", re.compile(r"(~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
-    ("bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), "tTfF"),
-    ("int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), _DIGITS),
-    ("float", _FLOAT, _DIGITS),
-)
-
-
-def _plain_loader(yaml: Any) -> Any:
-    """Return PyYAML's safe loader with these scalars alone."""
-    loader = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
-    for kind, pattern, first in _SCALARS:
-        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", pattern, list(first))
-    return loader
 
 
 def _first_repeated(values: Iterable[Any]) -> Any:
@@ -471,32 +414,20 @@ def _drafted(name: str, dtype: str) -> Column:
 
 
 @cache
-def _of_drafts() -> dict[str, Any]:
-    """Return what a draft says and asks; `drafts.toml` says what each entry is."""
-    return tomllib.loads(files("dpglm").joinpath("schema", "drafts.toml").read_text("utf-8"))
-
-
-def _choices() -> Iterator[str]:
-    """Yield the kinds of columns with their fields, and the choices of each field."""
-    yield _of_drafts()["head"]
-    for kind, of in _KINDS.items():
-        yield f"{kind}: {', '.join(field.name for field in fields(of) if field.name != 'name')}"
-    yield from map(": ".join, _of_drafts()["choices"].items())
+def _doubtful() -> dict[str, Any]:
+    """Return what names of columns may look like."""
+    return tomllib.loads(files("dpglm").joinpath("schema", "doubts.toml").read_text("utf-8"))
 
 
 def _doubt(column: Column) -> str:
     """Return a question about a column whose kind and name may not fit together, or nothing."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W\d_]+", " ", column.name)
-    for what, of in _of_drafts()["names"].items():
+    for what, of in _doubtful().items():
         if re.search(rf"\b({of['words']})\b", words.lower()) and _kind(column) in of["kinds"]:
             if what == "a year" and not column.to_fill_in and column.lower >= 1000:
                 return ""  # not an age, nor from the year 0
             return f"column {column.name!r}: is it {what}? {of['advice']}."
     return ""
-
-
-def _comment(text: str) -> str:
-    return "".join(f"# {line}\n" for line in textwrap.wrap(text, 96, subsequent_indent="    "))
 
 
 def _kind(column: Column | Target) -> str:
@@ -532,63 +463,41 @@ def _problems(column: Column | Target, frame: Any) -> list[str]:
     return lines
 
 
-def _plain(column: Column | Target) -> dict[str, Any]:
-    metadata = column.metadata()
-    for name, value in metadata.items():
-        if isinstance(value, tuple | date):
-            listed = value if isinstance(value, tuple) else [value]
-            plain = [v.isoformat() if isinstance(v, date) else v for v in listed]
-            metadata[name] = plain if isinstance(value, tuple) else plain[0]
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [*map(_plain, value)]
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _document(column: Column | Target) -> dict[str, Any]:
+    metadata = {field: _plain(value) for field, value in column.metadata().items()}
     kind = _kind(column)
     is_plain = kind in ("number", "category")
     return metadata if is_plain else {"name": column.name, "kind": kind} | metadata
 
 
-def _all(makers: Iterable[Callable[[], Any]]) -> list[Any]:
-    """Return what all make, or raise one error with what is wrong with each."""
-    made, wrong = [], []
-    for make in makers:
-        try:
-            made.append(make())
-        except ValueError as error:
-            wrong.append(str(error))
-    if wrong:
-        raise ValueError("\n".join(wrong))
-    return made
+def _object(document: Any, what: str) -> dict[str, Any]:
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{what} is {document!r}; give a JSON object.")
+    return dict(document)
 
 
 def _column(document: Any) -> Column:
-    is_object = isinstance(document, Mapping)
-    kind = "category" if is_object and "categories" in document else "number"
-    kind = document.get("kind", kind) if is_object else kind
+    known = _object(document, "a column")
+    kind = known.pop("kind", "category" if "categories" in known else "number")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"a column has kind={kind!r}; choose one of {list(_KINDS)}.")
-    required = {field.name for field in fields(_KINDS[kind]) if field.default is MISSING}
-    optional = {"kind", *(field.name for field in fields(_KINDS[kind]))}
-    metadata = _fields(document, "a column", required, optional)
-    metadata.pop("kind", None)
-    return _KINDS[kind](**metadata)
+    return _made(_KINDS[kind], known, "column")
 
 
-def _fields(
-    document: Any, what: str, required: set[str], optional: Iterable[str] = ()
-) -> dict[str, Any]:
-    """Return the document as a dictionary that has every required field and no unknown one."""
-    if not isinstance(document, Mapping):
-        raise ValueError(
-            f"{what} is {document!r}; give a JSON object with the fields {sorted(required)}."
-        )
-    what = f"{what} {document['name']!r}" if "name" in document else what
-    missing, unknown = required - document.keys(), document.keys() - required - set(optional)
-    others = f", and if you like {sorted({*optional} - required)}" * bool(optional)
-    wrong = [
-        f"{verb} fields {sorted(map(str, names))}"
-        for verb, names in (("lacks", missing), ("has the unknown", unknown))
-        if names
-    ]
-    if wrong:
-        raise ValueError(f"{what} {' and '.join(wrong)}; give {sorted(required)}{others}.")
-    return dict(document)
+def _made(make: Callable[..., Any], known: dict[str, Any], what: str) -> Any:
+    """Return what a class makes of its fields, or raise an error that lists them."""
+    try:
+        signature(make).bind(**known)
+    except TypeError as error:
+        what, fields = f"{what} {known.get('name')!r}", [*signature(make).parameters]
+        raise ValueError(f"{what}: {error}; the fields are {fields}.") from None
+    return make(**known)
 
 
 def plain_path(path: str | os.PathLike[str], *, folder: bool = False) -> Path:

@@ -473,7 +473,6 @@ _SCHEMA = [
     ("--name", "of the schema", "NAME", str, "table"),
     ("--check", "print instead what of the rows does not fit this schema: that is as private as "
      "they are", "FILE.json", load_schema),
-    ("--yaml", "draft in YAML, with the choices of each field as comments"),
 ]  # fmt: skip
 
 
@@ -493,8 +492,8 @@ def _schema(arguments: argparse.Namespace) -> int:
         ]
         frame = frame.assign(**dict.fromkeys(days, np.datetime64("NaT", "s")))
         draft = Schema.draft(frame, arguments.target, name=arguments.name)
-        print(draft.to_yaml() if arguments.yaml else draft.to_json())
-        if draft.doubts and not arguments.yaml:
+        print(draft.to_json())
+        if draft.doubts:
             print(*draft.doubts, sep="\n", file=sys.stderr)
         return 0
     # Strings, as a fit reads them.
