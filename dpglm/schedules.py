@@ -465,20 +465,21 @@ def schedule_values(
     allow_inf: bool = False,
 ) -> np.ndarray:
     """Return the values of a schedule, checked: one positive number per iteration."""
-    given = f"{parameter}={schedule!r}"
+    # Spelled out for an error alone: scikit-learn takes its time to print an estimator.
+    given = partial("{}={!r}".format, parameter, schedule)
     try:
         with np.errstate(all="ignore"):
             # A copy: a schedule that changes its metadata must not change the plan.
             values = np.array(schedule.values(n_iter, deepcopy(metadata)), dtype=np.float64)
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise ValueError(f"{given} cannot be used: {error}") from error
+        raise ValueError(f"{given()} cannot be used: {error}") from error
     if values.shape != (n_iter,):
-        raise ValueError(f"{given} gave shape {values.shape}; it must give {n_iter} values.")
+        raise ValueError(f"{given()} gave shape {values.shape}; it must give {n_iter} values.")
     legal = (values > 0) & (np.isfinite(values) | allow_inf)
     if not legal.all():
         t = int(np.argmin(legal))
         raise ValueError(
-            f"{given} gave {values[t]} in iteration {t + 1} of {n_iter}; choose parameters for "
+            f"{given()} gave {values[t]} in iteration {t + 1} of {n_iter}; choose parameters for "
             f"which every value is positive{'' if allow_inf else ' and finite'}."
         )
     return values
