@@ -455,11 +455,10 @@ def test_what_remains_is_admitted_and_no_more(adaptive, path):
     assert 0.99999 <= odometer.remaining() <= 1.0
     with odometer:
         clone(MODEL).fit(X, Y)
-        for delta in (1e-6, 1e-9):
-            left = odometer.remaining(delta)
-            with pytest.raises(BudgetExceededError):
-                clone(MODEL).set_params(epsilon=1.0001 * left, delta=delta).fit(X, Y)
-        clone(MODEL).set_params(epsilon=left, delta=1e-9).fit(X, Y)
+        left = odometer.remaining()
+        with pytest.raises(BudgetExceededError):
+            clone(MODEL).set_params(epsilon=1.0001 * left).fit(X, Y)
+        clone(MODEL).set_params(epsilon=left).fit(X, Y)
         assert odometer.remaining() < 1e-3
 
 

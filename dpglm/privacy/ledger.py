@@ -323,8 +323,8 @@ class PrivacyLedger(Printed):
             )
         if (self.privacy_unit, self.n_changed) != (other.privacy_unit, other.n_changed):
             raise ValueError(
-                f"Ledgers for {self._changed} and for {other._changed} do not compose. Add ledgers "
-                "of the same privacy_unit and n_changed."
+                f"Ledgers for {self._changed} and for {other._changed} do not compose. State both "
+                "guarantees side by side: group(k) of a ledger of rows is that of k rows at once."
             )
         if self.seeded and other.seeded:
             raise ValueError(

@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -29,7 +30,6 @@ from dpglm.privacy.events import (
     GaussianEvent,
     Runs,
     composed_mu,
-    pure_epsilon,
     single_releases,
 )
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
@@ -53,6 +53,8 @@ _lock = threading.RLock()
 _waiting: WeakValueDictionary[Path, "PrivacyOdometer"] = WeakValueDictionary()
 # The blocks of this process that have begun and not ended.
 _open: list["_Entered"] = []
+# How many entries each file had when this process wrote it, by its mark.
+_lengths: dict[str, int] = {}
 # The blocks of this context, the innermost last; a forked child begins without blocks.
 _entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
 if hasattr(os, "register_at_fork"):
@@ -228,18 +230,13 @@ class PrivacyOdometer(KnownArguments, Printed):
         ends = range(1, len(total.entries) + 1)
         return [replace(total, entries=total.entries[:n]).used() for n in ends]
 
-    def remaining(self, delta: float | None = None) -> float:
+    def remaining(self) -> float:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.
 
         The fit has Gaussian noise: choices (`PrivGene`) and pure scores have a larger mu for their
         epsilon. In a block of a part, ask the part's odometer.
-
-        Parameters
-        ----------
-        delta : float, default=None
-            The delta of that fit; by default the delta of the limit.
         """
-        return self._total().remaining(self._part, delta)
+        return self._total().remaining(self._part)
 
     def part(self, name: str) -> "PrivacyOdometer":
         """Return the odometer of a part of the records that shares none with any other part.
@@ -276,9 +273,7 @@ class PrivacyOdometer(KnownArguments, Printed):
             If the total would exceed the limit; nothing is recorded then.
         """
         _waiting.pop(self.path, None)
-        block = _Block(str(self.path), self._given, self.label)
-        around = [each for each in _active() if each.path == block.path]
-        _charge([*around, block], OdometerRecord(ledger, _now(), self.label, self._part))
+        _charge(self.path, OdometerRecord(ledger, _now(), self.label, self._part), self._given)
 
     def __enter__(self) -> "PrivacyOdometer":
         with _lock:
@@ -286,7 +281,7 @@ class PrivacyOdometer(KnownArguments, Printed):
             blocks = _active()
             with _opened(self.path) as file:
                 file.write(file.total(self._given))
-            block = _Block(str(self.path), self._given, self.label, file.mark, file.length)
+            block = _Block(str(self.path), self.label, file.mark)
             begun = _Entered(block, self, self._part)
             _open.append(begun)
             _entered.set((*_entered.get(), begun))
@@ -372,11 +367,10 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
         warnings.warn(text, PrivacyWarning, stacklevel=6)
         _waiting.pop(path, None)
     name = None if estimator is None else type(estimator).__name__
-    for path in dict.fromkeys(block.path for block in blocks):
-        own = [block for block in blocks if block.path == path]
+    for path, label in {block.path: block.label for block in blocks}.items():
         # The part that fits of this context are charged to in the file; None is the whole.
         part = next((e.part for e in _entered.get()[::-1] if e.block.path == path), None)
-        _charge(own, OdometerRecord(ledger, _now(), own[-1].label, part, name, parameters))
+        _charge(Path(path), OdometerRecord(ledger, _now(), label, part, name, parameters))
     if joint is not None:
         joint.is_charged = True
 
@@ -395,7 +389,7 @@ def state_cost(error: BaseException, ledger: PrivacyLedger, released: bool = Tru
             error.add_note(f"{SPENT}: {spent} under {ledger.neighboring_relation}.")
         for block in _active():
             with _opened(Path(block.path), writing=False) as file:
-                total = file.total(block.given)
+                total = file.total()
             if total.epsilon is not None:
                 error.add_note(f"{said}Of the limit in {block.path}, {total.left()}.")
 
@@ -555,7 +549,7 @@ class _Total:
         slack = 1 if self.is_filter else 1 + 1e-9
         return self.epsilon is None or self.used(more, part) <= self.epsilon * slack
 
-    def remaining(self, part: str | None = None, delta: float | None = None) -> float:
+    def remaining(self, part: str | None = None) -> float:
         """Return the largest epsilon of one more fit to this part, rounded down."""
         if self.epsilon is None or math.isinf(self.epsilon):
             return math.inf
@@ -564,41 +558,34 @@ class _Total:
             mu = (low + high) / 2
             admitted = self.admits([(GaussianEvent(1 / mu), 1)], part)
             low, high = (mu, high) if admitted else (low, mu)
-        return gdp_epsilon(low, self.delta if delta is None else delta)
+        return gdp_epsilon(low, self.delta)
 
     def left(self, part: str | None = None) -> str:
         """Say what is left, rounded down, unless that takes long."""
         if not self.is_filter or math.isinf(self.epsilon):
             return "what is left is odometer.remaining()"
-        return f"epsilon={math.floor(1e4 * self.remaining(part)) / 1e4} is left for one more fit"
+        epsilon = math.floor(1e4 * self.remaining(part)) / 1e4
+        return f"epsilon={epsilon} is left for one more fit with Gaussian noise"
 
-    def refuse_beyond_limit(self, path: str, entry: OdometerRecord) -> None:
+    def refuse_beyond_limit(self, path: Path, entry: OdometerRecord) -> None:
         """Refuse an entry beyond the limit, and say how much is used."""
         more, part = entry.ledger.events, entry.part
         if self.admits(more, part):
             return
-        used, pure = self.used(part=part), ""
-        if self.is_filter and all(event.is_pure for event, _ in more):
-            mu, spent = (gdp_mu(epsilon, self.delta) for epsilon in (self.epsilon, used))
-            fits = math.floor(1e4 * pure_epsilon(math.sqrt(max(mu**2 - spent**2, 0.0)))) / 1e4
-            pure = f" With a delta of 0, which counts by its mu, one of epsilon={fits:g} fits."
         raise BudgetExceededError(
             f"This would bring the total{'' if part is None else f' about part {part!r}'} to "
             f"epsilon={rounded_up(self.used(more, part))} at delta={self.delta:g}, beyond the "
-            f"limit of {self.epsilon:g}: {rounded_up(used)} is used, as {path} records. Nothing "
-            f"was released; {self.left(part)}.{pure}"
+            f"limit of {self.epsilon:g}: {rounded_up(self.used(part=part))} is used, as {path} "
+            f"records. Nothing was released; {self.left(part)}."
         )
 
 
-@dataclass(frozen=True)
-class _Block:
-    """The fixed terms of a ``with`` block, and the mark and least length of its file."""
+class _Block(NamedTuple):
+    """A ``with`` block: its file, its label, and the mark of the file when the block began."""
 
     path: str
-    given: dict[str, Any] = field(default_factory=dict)
     label: str | None = None
-    file: str | None = None
-    length: int = field(default=0, compare=False)
+    mark: str | None = None
 
 
 @dataclass(eq=False)
@@ -610,30 +597,25 @@ class _Entered:
     part: str | None
 
 
-def _charge(blocks: list[_Block], entry: OdometerRecord) -> None:
-    """Add an entry to the file of these blocks, within the limits of all of them."""
+def _charge(path: Path, entry: OdometerRecord, given: Mapping[str, Any] | None = None) -> None:
+    """Add an entry to a file, within its limit."""
     if entry.ledger.n_changed > 1:
         raise ValueError(
             f"This ledger is for data sets that differ in {entry.ledger.n_changed} records; an "
             "odometer adds up costs of one record. Charge the ledger that group was called on."
         )
-    with _lock:
-        with _opened(Path(blocks[0].path)) as file:
-            # Raises unless all ledgers have one relation, and at most one of them a seed.
-            sum([*(each.ledger for each in file.entries), entry.ledger], 0)
-            for block in blocks:
-                if block.file not in (None, file.mark) or file.length < block.length:
-                    raise OSError(
-                        f"{block.path} was deleted, replaced or emptied since its block began, and "
-                        "its records are missing. Nothing was released; put it back and begin a "
-                        "new block."
-                    )
-                file.total(block.given).refuse_beyond_limit(block.path, entry)
-            file.write(file.total(blocks[-1].given), entry)
-            mark = file.mark
-        known = _in_environment()
-        if any(block.file == mark for block in known):
-            _activate([replace(b, length=file.length) if b.file == mark else b for b in known])
+    marks = {block.mark for block in _active() if block.path == str(path)}
+    with _opened(path) as file:
+        if not marks <= {None, file.mark} or len(file.lines) < _lengths.get(file.mark, 0):
+            raise OSError(
+                f"{path} was deleted, replaced or emptied since its block began, and its records "
+                "are missing. Nothing was released; put it back and begin a new block."
+            )
+        # Raises unless all ledgers have one relation, and at most one of them a seed.
+        sum([*(each.ledger for each in file.entries), entry.ledger], 0)
+        total = file.total(given)
+        total.refuse_beyond_limit(path, entry)
+        file.write(total, entry)
 
 
 @dataclass
@@ -681,13 +663,9 @@ class _File:
         """Differs from the mark of any other file in its place, a copy too."""
         return f"{self.path.stat().st_ino}-{self.key}"
 
-    @property
-    def length(self) -> int:
-        """The number of entries, plus one for the fixed terms unless the file is new."""
-        return len(self.lines) + bool(self.key)
-
-    def total(self, given: dict[str, Any]) -> _Total:
+    def total(self, given: Mapping[str, Any] | None = None) -> _Total:
         """Return the entries and their limit, which later users may not change."""
+        given = given or {}
         for name in self.fixed.keys() & given.keys():
             if given[name] != self.fixed[name]:
                 raise ValueError(
@@ -716,8 +694,8 @@ class _File:
             self.database.execute(f"PRAGMA user_version = {_VERSION}")
             self.database.execute("CREATE TABLE entries (number INTEGER PRIMARY KEY, entry TEXT)")
             self.database.execute("CREATE TABLE study (key TEXT, fixed TEXT, seal TEXT)")
-            self.database.execute("INSERT INTO study (key) VALUES (hex(randomblob(16)))")
-            (self.key,) = self.database.execute("SELECT key FROM study").fetchone()
+            self.key = uuid4().hex
+            self.database.execute("INSERT INTO study (key) VALUES (?)", [self.key])
         self.database.executemany("INSERT INTO entries (entry) VALUES (?)", zip(lines))
         self.fixed, self.lines = fixed, [*self.lines, *lines]
         sealed = json.dumps(fixed), _seal(self.key, json.dumps(fixed), self.lines)
@@ -745,8 +723,11 @@ def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
                 # EXTRA syncs the folder too: a power failure must not bring the journal back.
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.execute(f"BEGIN {kind}")
-                yield _File.read(path, database)
+                file = _File.read(path, database)
+                yield file
                 database.execute("COMMIT")
+                if writing:
+                    _lengths[file.mark] = len(file.lines)
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -769,7 +750,7 @@ def _in_environment() -> list[_Block]:
                 # The same file from now on, whatever the working directory is.
                 text = os.environ[_VARIABLE] = str(plain_path(text).resolve())
                 return [_Block(text)]
-            blocks = [_Block(**each) for each in json.loads(text)]
+            blocks = [_Block(*each) for each in json.loads(text)]
             if not all(os.path.isabs(block.path) for block in blocks):
                 raise ValueError("a path is relative")
         except (ValueError, TypeError) as error:
@@ -795,7 +776,7 @@ def _active() -> list[_Block]:
 
 
 def _activate(blocks: list[_Block]) -> None:
-    os.environ[_VARIABLE] = json.dumps([asdict(block) for block in blocks])
+    os.environ[_VARIABLE] = json.dumps(blocks)
     if not blocks:
         del os.environ[_VARIABLE]
 
@@ -809,16 +790,11 @@ def _stop_reusable_workers() -> None:
 
 
 def _make(path: Path) -> None:
-    """Make a file that its owner alone can read, if it is missing, and its folders, to last."""
+    """Make a file that its owner alone can read, if it is missing, and its folders."""
     try:
-        for folder in [each for each in path.parents if not each.is_dir()][::-1]:
-            folder.mkdir(exist_ok=True)
-            if os.name != "nt":  # which cannot open a folder
-                handle = os.open(folder.parent, os.O_RDONLY)
-                os.fsync(handle)
-                os.close(handle)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            os.close(os.open(path, os.O_CREAT, 0o600))
+            path.touch(0o600)
     except OSError as error:
         reason = f"{path} cannot be made: {error.strerror}. Nothing was released; name another file"
         raise OSError(error.errno, reason) from error
