@@ -123,7 +123,7 @@ def test_dayone_coefficients_are_of_the_positive_class():
     assert_array_equal(second.bse, named.bse)
     assert second.target == "y = none" and named.target == of_schema.target == "y = claim"
     assert "y = claim" in str(of_schema.summary()) and named.params[1] > 0 > second.params[1]
-    assert_allclose(second.risk(X).value, 1 - named.risk(X).value)
+    assert_allclose(second.predict(X).value, 1 - named.predict(X).value)
     assert_array_equal(second.conf_int(), -named.conf_int()[:, ::-1])
 
 

@@ -4,9 +4,8 @@ Everything follows from what `dpglm.estimators.debiasing` released: it may be re
 """
 
 import math
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +22,7 @@ from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity
 from dpglm.schema.encoder import blocks_of, encode
 from dpglm.schema.table import Schema, positive_place
 from dpglm.schema.values import as_listed, check_names, composed, distinct
-from dpglm.tables import Printed, text_table
+from dpglm.tables import Printed
 
 if TYPE_CHECKING:
     import pandas
@@ -72,6 +71,10 @@ class Estimates(Printed):
         mark for noise are not printed.
     unit : str
         The unit of the numbers, such as ``"log-odds"``.
+    metadata : dict of str to str
+        What is printed above the table.
+    notes : list of str
+        What is printed below the table.
     """
 
     names: Sequence[str]
@@ -85,6 +88,8 @@ class Estimates(Printed):
     suppression_reasons: Sequence[str]
     tested: bool = True
     unit: str = "log-odds"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def zvalues(self) -> np.ndarray:
@@ -99,32 +104,13 @@ class Estimates(Printed):
 
     @property
     def marks(self) -> list[str]:
-        """``"noise"`` where an interval holds zero and is mostly noise, or ``"suppressed"``.
-
-        With several suppression reasons, the number of the reason follows.
-        """
+        """``"noise"`` where an interval holds zero and is mostly noise, or ``"suppressed"``."""
         noisy = (self.low <= 0) & (self.high >= 0) & (self.privacy_error > self.sampling_error)
-        noisy &= self.tested
-        return [
-            self._suppressed.get(reason, "noise" * bool(mark))
-            for reason, mark in zip(self.suppression_reasons, noisy, strict=True)
-        ]
-
-    @property
-    def footnotes(self) -> list[str]:
-        """The marks of suppressed numbers with their reasons, a line for each."""
-        return [f"{mark}: {reason}" for reason, mark in self._suppressed.items()]
-
-    @property
-    def _suppressed(self) -> dict[str, str]:
-        """The suppression reasons and their marks, which are numbered if there are several."""
-        reasons = list(filter(None, dict.fromkeys(self.suppression_reasons)))
-        if len(reasons) == 1:
-            return {reasons[0]: "suppressed"}
-        return {reason: f"suppressed {k}" for k, reason in enumerate(reasons, 1)}
+        marks = zip(self.suppression_reasons, noisy & self.tested, strict=True)
+        return ["suppressed" if reason else "noise" * bool(mark) for reason, mark in marks]
 
     def columns(self) -> dict[str, Sequence[Any]]:
-        """Return the table by its columns, as `InferenceResults.summary` prints it."""
+        """Return the table by its columns."""
         tails = 50 * (1 - self.level), 50 * (1 + self.level)
         tests = {"z": self.zvalues, "P>|z|": self.pvalues} if self.tested else {}
         return {
@@ -143,14 +129,13 @@ class Estimates(Printed):
         pd = require("pandas", "data", "A table of estimates")
         return pd.DataFrame(self.columns(), index=list(self.names))
 
-    def cells(self) -> list[list[str]]:
-        """Return the table as strings, the names of its columns first."""
+    def _blocks(self) -> Iterable[Any]:
         columns = self.columns()
         rows = zip(self.names, *columns.values(), strict=True)
-        return [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
-
-    def _blocks(self) -> Iterable[Any]:
-        return [("", self.cells(), *self.footnotes)]
+        cells = [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
+        reasons = filter(None, dict.fromkeys(self.suppression_reasons))
+        head = [self.metadata] * bool(self.metadata)
+        yield "", *head, cells, *self.notes, *(f"suppressed: {reason}" for reason in reasons)
 
 
 def _text(cell: str | float, column: str) -> str:
@@ -158,34 +143,8 @@ def _text(cell: str | float, column: str) -> str:
     return cell if isinstance(cell, str) else "" if math.isnan(cell) else format(cell, number)
 
 
-@dataclass(frozen=True, repr=False)
-class Summary(Printed):
-    """A table of coefficients, which prints as text, and as HTML in a notebook."""
-
-    metadata: Sequence[tuple[str, str]]
-    estimates: Estimates
-    notes: Sequence[str]
-
-    def __str__(self) -> str:
-        width = max(len(name) for name, _ in self.metadata) + 2
-        head = [f"{name + ':':<{width}}{value}" for name, value in self.metadata]
-        table = text_table(self.estimates.cells())
-        rule = "-" * max(map(len, table))
-        notes = [line for note in self.notes for line in textwrap.wrap(note, 96)]
-        return "\n".join([*head, rule, table[0], rule, *table[1:], rule, *notes])
-
-    __repr__ = __str__
-
-    def _blocks(self) -> Iterable[Any]:
-        return [("", dict(self.metadata), self.estimates.cells(), *self.notes)]
-
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return the table as a DataFrame, which writes LaTeX and others; needs pandas."""
-        return self.estimates.to_frame()
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class InferenceResults:
+class InferenceResults(Printed):
     """Estimates, errors and tests of a released regression, for the population.
 
     Made by ``inference`` of `DPLogisticRegression` and the regressors. Everything follows from the
@@ -266,7 +225,7 @@ class InferenceResults:
         names, vectors = [], []
         const = np.zeros(len(self.moment))
         const[-1] = 1.0
-        for column, place in self._blocks.values():
+        for column, place in self._places.values():
             baseline, found = _effects(column, self.reference_categories.get(column.name))
             const[place] = baseline
             for name, effect in found:
@@ -282,14 +241,14 @@ class InferenceResults:
     def reference_categories(self) -> dict[str, Any]:
         """The category of each column that the others are compared with."""
         found, shares = {}, np.diag(self.moment)
-        for name, (column, place) in ({} if self.schema is None else self._blocks).items():
+        for name, (column, place) in ({} if self.schema is None else self._places).items():
             if isinstance(column, CategoricalColumn):
                 own = shares[place][: len(column.categories)]
                 found[name] = column.categories[int(np.argmax(own >= own.max() / 2))]
         return found | dict(self.references or {})
 
     @cached_property
-    def _blocks(self) -> dict[str, tuple[Column, slice]]:
+    def _places(self) -> dict[str, tuple[Column, slice]]:
         """Each column of the schema, in the order of the table, and where its block is."""
         return blocks_of(self.schema, len(self.feature_names), None)
 
@@ -413,7 +372,7 @@ class InferenceResults:
         unit, steps = self.estimates.unit, {name: 1.0 for name in self.names if name != "const"}
         if self.schema is not None and self.fit_intercept:
             spread = np.sqrt(np.maximum(np.diag(self.moment) - self.moment[-1] ** 2, 0.0))
-            for column, place in self._blocks.values():
+            for column, place in self._places.values():
                 if isinstance(column, Quantity) and column.is_straight and spread[place.start]:
                     deviation = spread[place.start] * np.ptp(column.bounds)
                     steps[column.name] = float(f"{deviation:.2g}")
@@ -468,19 +427,6 @@ class InferenceResults:
             function(found.high), self.level, found.suppression_reasons, tested=False, unit=unit,
         )  # fmt: skip
 
-    def risk(self, rows: Any) -> Estimates:
-        """Return the mean probability of the positive class, or mean, over a public population.
-
-        Parameters
-        ----------
-        rows : data frame, or array of shape (n, n_features)
-            Public, or released: private rows would need additional noise.
-        """
-        encoded = self._encoded(rows)
-        value, gradient = self._mean_risk(encoded)
-        found = self._estimates(["risk"], np.array([value]), gradient[np.newaxis], encoded)
-        return replace(found, tested=False)
-
     def risk_difference(self, rows: Any, column: str, value: Any, reference: Any) -> Estimates:
         """Return the change of the mean risk if all rows had one value of a column.
 
@@ -505,7 +451,7 @@ class InferenceResults:
             if self.schema is None:
                 encoded[:, known.index(column)] = one
             else:
-                _refuse_outside(self._blocks[column][0], one)
+                _refuse_outside(self._places[column][0], one)
                 own = zip(known, check_names(rows, known), strict=True)
                 changed = {name: list(rows[its]) for name, its in own}
                 changed[column] = [one] * len(changed[column])
@@ -528,10 +474,10 @@ class InferenceResults:
         values : ndarray of shape (n,)
         added : Estimates
         """
-        column = as_listed(column, [] if self.schema is None else self._blocks)
-        if self.schema is None or column not in self._blocks:
+        column = as_listed(column, [] if self.schema is None else self._places)
+        if self.schema is None or column not in self._places:
             raise ValueError(f"column={column!r} must be one of those of inference(schema=...).")
-        described, place = self._blocks[column]
+        described, place = self._places[column]
         if hasattr(described, "categories"):
             values = np.array(described.categories)
         elif isinstance(described, Quantity):
@@ -563,16 +509,17 @@ class InferenceResults:
             )
         return np.column_stack([rows, np.ones(len(rows))]) if self.fit_intercept else rows
 
-    def summary(self) -> Summary:
-        """Return the table of coefficients, which prints as text or HTML, or as a DataFrame."""
+    def summary(self) -> Estimates:
+        """Return the table of the parameters, which prints with what is needed to read it."""
         table, ledger = self.estimates, self.privacy_
-        metadata = [
-            ("Model", f"{self.kind} regression of {self.target}"),
-            ("Records", f"{self.released.n_records:,}"),
-            *([] if self.dispersion is None else [("Dispersion", f"{self.dispersion:.4g}")]),
-            ("Privacy", f"epsilon {ledger.epsilon():.4g}, delta {ledger.reporting_delta:g}"),
-            ("Neighbours", ledger.neighboring_relation),
-        ]
+        metadata = {
+            "Model": f"{self.kind} regression of {self.target}",
+            "Records": f"{self.released.n_records:,}",
+            "Dispersion": "" if self.dispersion is None else f"{self.dispersion:.4g}",
+            "Privacy": f"epsilon {ledger.epsilon():.4g}, delta {ledger.reporting_delta:g}",
+            "Neighbours": ledger.neighboring_relation,
+        }
+        metadata = {name: text for name, text in metadata.items() if text}
         notes = [
             "std err: from the draw of the records (sampling) and the noise (privacy) together.",
             "noise: the interval holds zero, and most of its width is noise.",
@@ -593,17 +540,10 @@ class InferenceResults:
                 "references. (missing) is compared with the same."
             )
             notes += [units, f"References: {against or 'none'}."]
-        return Summary(metadata, table, notes + table.footnotes)
+        return replace(table, metadata=metadata, notes=notes)
 
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return the parameters as a DataFrame; needs pandas."""
-        return self.estimates.to_frame()
-
-    def __str__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
+    def _blocks(self) -> Iterable[Any]:
+        return self.summary()._blocks()
 
     def __repr__(self) -> str:
         n_hidden = sum(map(bool, self.suppression_reasons))
