@@ -107,14 +107,12 @@ def _number_columns(rows: Sequence[Sequence[str]]) -> set[int]:
     return {k for k, column in columns if all(_NUMBER.match(text) for text in column)}
 
 
-def text_table(
-    rows: Iterable[Sequence[str]], left: Container[int] = (0,), gap: int = 2
-) -> list[str]:
+def text_table(rows: Iterable[Sequence[str]], left: Container[int] = (0,)) -> list[str]:
     """Return the lines of a table, with columns `left` aligned left and the others right."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [f"{{:{'<' if i in left else '>'}{width}}}" for i, width in enumerate(widths)]
-    return [(" " * gap).join(cells).format(*row).rstrip() for row in rows]
+    return ["  ".join(cells).format(*row).rstrip() for row in rows]
 
 
 def _html_block(title: str, *contents: Content) -> str:
@@ -134,26 +132,22 @@ def _html_block(title: str, *contents: Content) -> str:
             points = (f"<li>{escape(point)}</li>" for point in content)
             parts.append(f"<ul>{''.join(points)}</ul>")
         else:
-            parts.append(html_table(content, numbers=_number_columns(content)))
+            parts.append(_html_table(content))
     return "".join(parts)
 
 
-def html_table(
-    rows: Iterable[Sequence[str]], caption: str = "", numbers: Container[int] = ()
-) -> str:
-    """Return a table as HTML, with all strings escaped, and a class for columns of numbers."""
-    head, *body = rows
-    classes = [" class=n" if k in numbers else "" for k in range(len(head))]
-    lines = [_html_row("th", head, classes), *(_html_row("td", row, classes) for row in body)]
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table>"
+def _html_table(rows: Sequence[Sequence[str]]) -> str:
+    numbers, shown = _number_columns(rows), ""
+    for i, row in enumerate(rows):
+        tag = "td" if i else "th"
+        cells = (
+            f"<{tag}{' class=n' if k in numbers else ''}>{escape(text)}</{tag}>"
+            for k, text in enumerate(row)
+        )
+        shown += f"<tr>{''.join(cells)}</tr>"
+    return f"<table>{shown}</table>"
 
 
 def cell(value: str | float) -> str:
     """Return the text of a number, or the string itself."""
     return value if isinstance(value, str) else f"{value:.6g}"
-
-
-def _html_row(tag: str, row: Sequence[str], classes: Sequence[str]) -> str:
-    cells = zip(classes, map(escape, row), strict=True)
-    return f"<tr>{''.join(f'<{tag}{kind}>{text}</{tag}>' for kind, text in cells)}</tr>"

@@ -78,7 +78,7 @@ def test_the_file_holds_the_ledger_that_the_odometer_was_charged_with(folder, ca
     assert model.privacy_ == written[1]
     assert run(folder, "report svm.json o.jsonl") == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("# Privacy report: DPLinearSVM") and "NOT among" not in printed
+    assert printed.startswith("Privacy report: DPLinearSVM") and "NOT among" not in printed
 
 
 def test_a_draft_holds_no_value_and_a_check_says_that_it_does(folder, capsys):
@@ -191,7 +191,7 @@ def test_a_number_is_fitted_predicted_planned_and_reported_by_name(tmp_path, cap
         assert np.array(rows, dtype=float).ravel() == pytest.approx(means, rel=1e-12)
         assert head == "wage" and document["range"] == [1.0, 150.0]
         assert run(tmp_path, f"report {name}.json") == 0
-        assert capsys.readouterr().out.startswith("# Privacy report: DP")
+        assert capsys.readouterr().out.startswith("Privacy report: DP")
         assert run(tmp_path, f"plan --n 5000 --epsilon 1 --features 3 --estimator {name}") == 0
         planned = capsys.readouterr().out
         assert "on 5,000 records, 3 features.\n" in planned and "the unit of residuals" in planned

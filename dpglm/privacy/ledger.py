@@ -26,6 +26,7 @@ from dpglm.privacy.events import (
     SampledGaussianEvent,
     composed_mu,
     composed_rho,
+    counted,
     joined,
     run_lengths,
     single_releases,
@@ -307,12 +308,16 @@ class PrivacyLedger(Printed):
         asserted = ("You assert that", self._asserted) if self._asserted else ()
         yield "", f"{self._guarantee}.", f"{self._releases}.", *asserted
 
-    def _details(self) -> Iterable[Any]:
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a head, and a row for each kind of release: what for, and how often."""
         rows = [("released", "kind", "count", "parameters")]
-        for event, count in single_releases(self.events):
+        for event, count in counted(single_releases(self.events)).items():
             parameters = ", ".join(f"{k}={cell(v)}" for k, v in _parameters(event).items())
             rows.append((event.purpose, event.kind, str(count), parameters))
-        yield "Releases", rows
+        return rows
+
+    def _details(self) -> Iterable[Any]:
+        yield "Releases", self.rows()
 
     def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":
         """Return a ledger of these events under what both assume."""

@@ -582,7 +582,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
 _REPORT = [
     ("files", "of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), a model or a report",
      "FILE", plain_path, ...),
-    ("--output", "ends in .html, .json or .md, which is the format", "FILE", _output),
+    ("--output", "ends in .html, .json or .txt, which is the format", "FILE", _output),
 ]  # fmt: skip
 
 
@@ -595,7 +595,7 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         report.save(arguments.output)
     else:
-        print(report.to_markdown(), end="")
+        print(report)
     return 0
 
 
