@@ -1,7 +1,6 @@
 """The kinds of columns: what is public about each, and how its raw values become numbers."""
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from dpglm.checks import is_missing
+from dpglm.checks import is_missing, is_number
 from dpglm.schema.values import (
     Distinct,
     Places,
@@ -31,17 +30,12 @@ from dpglm.schema.values import (
 
 # The placeholder of a draft: a person replaces it by what is public.
 FILL_IN = "FILL IN"
-# That of a target of numbers, which may be labels or not.
-LABELS_OR_NUMBER = f"{FILL_IN}, or give lower and upper, or kind: number, in place of labels"
 _MOST_INTERVALS = 256
 
 
 def _number(value: Any) -> float | None:
     """Return a finite number as a float, and None of anything else."""
-    number = value.item() if isinstance(value, np.generic) else value
-    # Not isinstance: True is an int. Integers too large for a float fail in the comparison.
-    is_finite = type(number) in (int, float) and abs(number) <= sys.float_info.max
-    return float(number) if is_finite else None
+    return float(value) if is_number(value) and math.isfinite(value) else None
 
 
 def _date(value: Any) -> date | None:
@@ -82,8 +76,7 @@ class _Described:
     @property
     def to_fill_in(self) -> list[str]:
         """The fields of a draft that a person has to fill in."""
-        placeholders = (FILL_IN, LABELS_OR_NUMBER)
-        return [k for k, v in self.metadata().items() if isinstance(v, str) and v in placeholders]
+        return [k for k, v in self.metadata().items() if isinstance(v, str) and v == FILL_IN]
 
     def _set(self, field: str, value: Any) -> None:
         # A frozen dataclass can be set in this way only.
@@ -288,9 +281,6 @@ class Quantity(Column):
             yield f"{out_of_bounds} of {len(values)} values are outside the bounds, and are {done}"
         if self.integer and (values != np.floor(values)).any():
             yield "some values are not whole numbers, although integer=True"
-        never = np.setdiff1d(np.arange(len(self.special_values)), self._special_place(values))
-        if len(never):
-            yield f"these special values never occur: {[self.special_values[k] for k in never]}"
 
     @property
     def encoded_names(self) -> list[str]:
@@ -629,14 +619,7 @@ class TextColumn(Column):
         self._check_missing(is_text, "a text")
 
     def remarks(self, raw: Raw) -> Iterator[str]:
-        texts = [str(v) for v in as_distinct(raw).values if not is_missing(v)]
-        words = self._hashed(texts or [""]).count_nonzero(axis=1)
-        wordless = int((words == 0).sum()) if texts else 0
-        if wordless:
-            yield (
-                f"{wordless} of {len(texts)} strings have no word of two letters or digits, and "
-                "are encoded as zeros; single characters are better categories"
-            )
+        return iter(())
 
     def numbers(self, raw: Raw) -> sparse.csr_array:
         """Return the block in CSR."""
@@ -716,21 +699,11 @@ class Target(_Described):
         return None if self.lower is None else (self.lower, self.upper)
 
     def remarks(self, raw: Raw) -> Iterator[str]:
-        if self.labels is None:
-            values, (lower, upper) = numbers(raw), self.bounds or (-math.inf, math.inf)
-            outside = int((np.isfinite(values) & ((values < lower) | (values > upper))).sum())
+        if self.bounds:
+            values, (lower, upper) = numbers(raw), self.bounds
+            outside = int(((values < lower) | (values > upper)).sum())
             told = "values are outside the bounds, where no prediction will be"
             yield from [f"{outside} of {len(values)} {told}"] * bool(outside)
-            return
-        places = Places(self.labels)
-        labels = {*map(composed, self.labels)}
-        other = [value for value in as_distinct(raw).values if composed(value) not in labels]
-        meant = [value for value in other if places.of(distinct([value], self.name)) >= 0]
-        if meant:
-            yield (
-                f"a fit refuses {meant[0]!r}, which stands for one of the labels "
-                f"{list(self.labels)} and is none; turn it into that, as read_csv does"
-            )
 
     def numbers(self, raw: Raw) -> np.ndarray:
         """Return the finite numbers of raw values, or their labels, all of which are listed."""

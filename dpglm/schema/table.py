@@ -20,7 +20,6 @@ import numpy as np
 from dpglm.checks import check_whole
 from dpglm.schema.columns import (
     FILL_IN,
-    LABELS_OR_NUMBER,
     BooleanColumn,
     CategoricalColumn,
     Column,
@@ -37,8 +36,8 @@ from dpglm.schema.values import as_listed, composed, dtypes, read_columns
 from dpglm.tables import Printed
 
 _VERSION = 1
-# Largest level of a term, and most columns of all terms; a full second moment has at most 512.
-_LEVELS, _MOST_COLUMNS = 3, 128
+# Of all terms; a full second moment has at most 512.
+_MOST_COLUMNS = 128
 _CURVED = (NumericColumn, DateColumn)
 # Number of terms of full height: with more terms, row norms would grow.
 _HIGH_CURVES = 8
@@ -227,8 +226,8 @@ class Schema(Printed):
         self.check_filled_in()
         if n_segments is not None:
             return self._bent(check_whole("n_segments", n_segments))
-        for level in range(_LEVELS, 0, -1):
-            finer = self._bent(2**level)
+        for n_segments in (8, 4, 2):
+            finer = self._bent(n_segments)
             n_bent = sum(c.n_segments for c in finer.columns if isinstance(c, _CURVED))
             if n_bent <= _MOST_COLUMNS:
                 return finer
@@ -278,12 +277,12 @@ class Schema(Printed):
         target = as_listed(target, found)
         if target not in (FILL_IN, *found):
             raise ValueError(f"target={target!r} is no column of the table, which has {[*found]}.")
-        labels, dtype = FILL_IN, found.pop(target, "")
-        if dtype in ("boolean", "flag"):
-            labels = [False, True]
-        elif dtype in ("integer", "real"):
-            labels = LABELS_OR_NUMBER
-        return cls(name, [_drafted(*column) for column in found.items()], Target(target, labels))
+        dtype = found.pop(target, "")
+        of_target = {"labels": [False, True] if dtype == "boolean" else FILL_IN}
+        if dtype == "real":
+            of_target = {"lower": FILL_IN, "upper": FILL_IN}
+        columns = [_drafted(*column) for column in found.items()]
+        return cls(name, columns, Target(target, **of_target))
 
     def check_filled_in(self) -> None:
         """Raise a ValueError that lists what must be filled in, if this is a draft."""
@@ -408,7 +407,6 @@ def _first_repeated(values: Iterable[Any]) -> Any:
 
 def _drafted(name: str, dtype: str) -> Column:
     kinds = {"boolean": BooleanColumn(name), "date": DateColumn(name, FILL_IN, FILL_IN)}
-    kinds["flag"] = BooleanColumn(name, missing="indicator")
     kinds |= {"text": CategoricalColumn(name, FILL_IN), "ordinal": OrdinalColumn(name, FILL_IN)}
     return kinds.get(dtype, NumericColumn(name, FILL_IN, FILL_IN, integer=dtype == "integer"))
 
@@ -454,9 +452,7 @@ def _problems(column: Column | Target, frame: Any) -> list[str]:
     lines = []
     try:
         raw = read_columns(frame, [column.name])[column.name]
-        # Labels of a dictionary, as of a CSV file, are read as the schema has them.
-        told = not (isinstance(frame, Mapping) and getattr(column, "labels", None))
-        lines += [f"column {column.name!r}: {text}." for text in column.remarks(raw) if told]
+        lines += [f"column {column.name!r}: {text}." for text in column.remarks(raw)]
         column.numbers(raw)
     except ValueError as error:
         lines.append(str(error))

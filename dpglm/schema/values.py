@@ -4,6 +4,7 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from numbers import Integral, Real
@@ -14,7 +15,7 @@ import numpy as np
 from scipy import sparse
 from sklearn import config_context
 
-from dpglm.checks import check_rows, is_missing, is_number
+from dpglm.checks import check_rows, check_unmasked, is_missing, is_number
 from dpglm.exceptions import ADVICE_ON_MISSING_VALUES, require
 
 
@@ -48,7 +49,7 @@ def is_dask(table: Any) -> bool:
 
 
 def dtypes(table: Any) -> dict[str, str]:
-    """Return what each column holds by its dtype: a flag is a boolean that may be missing."""
+    """Return what each column holds by its dtype."""
     if isinstance(table, Mapping):
         return {name: _dtype_of(values) for name, values in table.items()}
     frame = _frame(table._meta if is_dask(table) else table)
@@ -60,24 +61,20 @@ def _dtype_of(values: Any) -> str:
     """Return what one column holds."""
     # For some dtypes narwhals looks at values: give it none.
     series, dtype = _as_series(values[:0]), getattr(values, "dtype", None)
-    is_list = series is None and dtype is None
-    if is_list or (isinstance(dtype, np.dtype) and dtype.kind == "O"):
-        types = [type(v) for v in values if isinstance(v, np.ndarray) or not is_missing(v)]
-        flag = "boolean" if is_list and len(types) == len(values) else "flag"
-        of = {flag: (bool, np.bool_), "integer": Integral, "real": (Real, Decimal), "date": date}
-        found = (kind for kind, own in of.items() if all(issubclass(t, own) for t in {*types}))
-        return next(found, "text") if types else "text"
+    if (series is None and dtype is None) or (isinstance(dtype, np.dtype) and dtype.kind == "O"):
+        types = {type(v) for v in values if isinstance(v, np.ndarray) or not is_missing(v)}
+        of = {"boolean": (bool, np.bool_), "integer": Integral, "real": (Real, Decimal)}
+        known = [*of.items(), ("date", date)] if types else []
+        return next((k for k, own in known if all(issubclass(t, own) for t in types)), "text")
     if series is None:
         kinds = {"i": "integer", "u": "integer", "f": "real", "b": "boolean", "M": "date"}
         return kinds.get(dtype.kind, "text")
     if series.dtype.is_numeric():
         return "integer" if series.dtype.is_integer() else "real"
-    if series.dtype == nw.Boolean:
-        return "boolean" if isinstance(dtype, np.dtype) else "flag"
     if getattr(getattr(values, "type", None), "ordered", False):
         return "ordinal"  # a dictionary of Arrow
     # For pandas, narwhals' Enum is an ordered categorical dtype.
-    kinds = {nw.Date: "date", nw.Datetime: "date", nw.Enum: "ordinal"}
+    kinds = {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date", nw.Enum: "ordinal"}
     return kinds.get(type(series.dtype), "text")
 
 
@@ -130,10 +127,7 @@ def _read(values: Any, name: str) -> Raw:
     series = values if isinstance(values, nw.Series) else _as_series(values)
     if series is not None:
         return _from_series(series, name)
-    if np.ma.isMaskedArray(values):
-        # Masked values become None; tolist would return numbers for nanoseconds.
-        values = values.astype("M8[us]") if values.dtype.kind == "M" else values
-        return distinct(values.tolist(), name)
+    check_unmasked(f"column {name!r}", values)
     # From a list with one string, numpy would make strings of all values.
     return _from_array(np.asarray(values, None if hasattr(values, "__array__") else object), name)
 
@@ -384,33 +378,21 @@ def check_sparse(X: Any) -> None:
 
 
 def _is_sound(X: Any) -> bool:
-    n_rows, n_columns = X.shape
+    """Return whether scipy takes the parts, of which the indices are whole numbers."""
     if X.format == "lil":
         sizes = [*map(len, X.rows)]
-        return len(sizes) == n_rows and sizes == [*map(len, X.data)] and _is_sound(X.tocsr())
-    if X.format in ("dok", "coo"):
+        return len(sizes) == X.shape[0] and sizes == [*map(len, X.data)] and _is_sound(X.tocsr())
+    if X.format in ("coo", "dok"):
         X = X.tocoo()
-        sizes = {len(X.data), *map(len, X.coords)}
-        return len(sizes) == 1 and all(map(_are_below, X.coords, X.shape))
-    if X.format == "dia":
-        inside = ((X.offsets >= -n_rows) & (X.offsets <= n_columns)).all()
-        fits = X.data.ndim == 2 and X.offsets.shape == X.data.shape[:1]
-        return fits and X.offsets.dtype.kind in "iu" and bool(inside)
-    block = X.data.shape[1:] if X.format == "bsr" else (1, 1)
-    shape = (n_rows // block[0], n_columns // block[1])
-    whole = tuple(np.multiply(shape, block)) == X.shape
-    n_lines, width = reversed(shape) if X.format == "csc" else shape
-    ends, n = X.indptr, len(X.data)
-    fits = len(ends) == n_lines + 1 and ends[0] == 0 and ends[-1] <= n == len(X.indices)
-    rising = _are_below(ends, n + 1) and bool((ends[1:] >= ends[:-1]).all())
-    return whole and fits and rising and _are_below(X.indices[: ends[-1]], width)
-
-
-def _are_below(indices: np.ndarray, n: int) -> bool:
-    """Return whether a vector holds whole numbers from 0 to n - 1; below 0 none is, unsigned."""
-    if indices.ndim != 1 or indices.dtype.kind not in "iu":
-        return False
-    return not indices.size or bool(indices.view(indices.dtype.str.replace("i", "u")).max() < n)
+        indices = X.coords
+        sparse.coo_array((X.data, indices), X.shape)
+    elif X.format == "dia":
+        indices = (X.offsets,)
+        sparse.dia_array((X.data, X.offsets), X.shape)
+    else:
+        indices = X.indices, X.indptr
+        getattr(sparse, f"{X.format}_array")((X.data, *indices), X.shape).check_format()
+    return X.ndim == 2 and all(each.dtype.kind in "iu" for each in indices)
 
 
 def without_duplicates(X: Any) -> sparse.csr_array:
@@ -453,27 +435,22 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
             "X is a structured array; make its fields columns, for example by "
             "numpy.lib.recfunctions.structured_to_unstructured(X)."
         )
-    try:
-        rows = rows if sparse.issparse(rows) else np.asarray(rows)
-        dtype = np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64
-        if rows.dtype.kind == "c":
-            found = None
-        elif sparse.issparse(rows):
-            found = sparse.csr_array(rows, dtype=dtype)
-        else:
-            found = np.ascontiguousarray(rows, dtype=dtype)
-    except (TypeError, ValueError, OverflowError):
-        lacks, rows = _has_na(rows), None
-    if rows is None and lacks:
-        raise ValueError(f"Input X contains NaN. {ADVICE_ON_MISSING_VALUES}")
-    if rows is None:
-        raise ValueError(
-            "X must be a table of numbers, as many in every row; encode anything else first, for "
-            "example by the transformer of a Schema."
-        )
-    if found is None:
+    array = rows
+    # No error is being handled below, which would be kept with the rows that it quotes.
+    with suppress(TypeError, ValueError, OverflowError):
+        array = rows if sparse.issparse(rows) else np.asarray(rows)
+        dtype = np.float32 if np.can_cast(array.dtype, np.float32) else np.float64
+        if array.dtype.kind != "c":
+            as_rows = sparse.csr_array if sparse.issparse(rows) else np.ascontiguousarray
+            return as_rows(array, dtype=dtype)
+    if getattr(getattr(array, "dtype", None), "kind", "") == "c":
         raise ValueError("Complex data not supported: X must hold real numbers.")
-    return found
+    if _has_na(rows):
+        raise ValueError(f"Input X contains NaN. {ADVICE_ON_MISSING_VALUES}")
+    raise ValueError(
+        "X must be a table of numbers, as many in every row; encode anything else first, for "
+        "example by the transformer of a Schema."
+    )
 
 
 class _Bounded:
