@@ -12,7 +12,6 @@ import numpy as np
 from scipy import sparse
 from scipy.stats import norm
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from dpglm.audit.recorder import RecordedRelease, ReleaseRecorder, record
 from dpglm.audit.statistics import CanaryScores
@@ -41,9 +40,9 @@ _NULL = 1e308
 ONE_RELEASE = {"classes": [0, 1], "class_weight": None, "max_iter": 1}
 
 
-def coin_flips(n_canaries: int, random_state: Any) -> np.ndarray:
+def coin_flips(n_canaries: int) -> np.ndarray:
     """Return which canaries are present, shape (n_canaries,)."""
-    return check_random_state(random_state).randint(2, size=n_canaries).astype(bool)
+    return np.random.default_rng().integers(2, size=n_canaries).astype(bool)
 
 
 def contained(lengths: np.ndarray, y: np.ndarray, container: str) -> tuple[Any, ...]:
@@ -146,7 +145,6 @@ def canary_scores(
     n_canaries: int = 500,
     stage: str = "gradients",
     container: str = "dense",
-    random_state: Any = None,
 ) -> CanaryScores:
     """Fit an estimator that descends by noisy gradients once, and score each canary by releases.
 
@@ -160,7 +158,7 @@ def canary_scores(
     sum_t C_t^2 / s_t^2``. A present canary has mean ``q S`` and variance ``1 + q (1 - q) sum_t (C_t
     / s_t)^4 / S^2``. Under ``"replace_one"`` scores are divided by the root of such a variance.
     """
-    coins = coin_flips(n_canaries, random_state)
+    coins = coin_flips(n_canaries)
     estimator, plan = _on_axes(estimator, n_canaries, stage)
     labels = labels_of(estimator)
     row_clipping_norm = plan.preconditioner.row_clipping_norm if plan.first else 0.0
@@ -274,13 +272,13 @@ def _imbalance(estimator: Any, plan: Any, events: list[Event]) -> tuple[str, ...
     )
 
 
-def cross_moment_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
+def cross_moment_scores(estimator: Any, n_canaries: int) -> CanaryScores:
     """Fit a fully preconditioned estimator once, and score canaries by off-diagonal elements.
 
     Each canary is a row on the bisector of two separate axes. With norm R it adds ``R^2 / 2`` to
     the element of these axes, released times sqrt(2): a shift of at most ``mu / sqrt(2)``.
     """
-    coins = coin_flips(n_canaries, random_state)
+    coins = coin_flips(n_canaries)
     estimator = prepared(estimator, max_iter=1, class_weight=None)
     preconditioner = planned(estimator, n_canaries, 2 * n_canaries).preconditioner
     row_clipping_norm = preconditioner.row_clipping_norm
@@ -313,15 +311,13 @@ def _with_rows(estimator: Any, n_rows: int) -> Any:
     return estimator if known else estimator.set_params(n_samples_estimate=n_rows)
 
 
-def counted_scores(
-    estimator: Any, n_canaries: int, random_state: Any = None, counts: str = _MAGNITUDES
-) -> CanaryScores:
+def counted_scores(estimator: Any, n_canaries: int, counts: str = _MAGNITUDES) -> CanaryScores:
     """Fit so often that every canary is in one fit, and score canaries by a histogram.
 
     Each canary of a fit has its own sign and size of elements in all columns, or its own norm.
     Under ``"replace_one"`` an absent one has another. Rows of zeros fill the table up.
     """
-    coins, shape = coin_flips(n_canaries, random_state), counted_shape(estimator, counts)
+    coins, shape = coin_flips(n_canaries), counted_shape(estimator, counts)
     estimator = _with_rows(prepared(estimator, max_iter=1, class_weight=None), shape[0])
     swapped = estimator.neighboring_relation == "replace_one"
     sizes, n_entries = 1.5 * 2.0**MAGNITUDE_POWERS, _FEW
@@ -342,15 +338,13 @@ def counted_scores(
     return _scored_sum(coins, release, np.concatenate(scores) / moved, moved)
 
 
-def target_scores(
-    estimator: Any, n_canaries: int, random_state: Any = None, release: str = "target sum"
-) -> CanaryScores:
+def target_scores(estimator: Any, n_canaries: int, release: str = "target sum") -> CanaryScores:
     """Fit once for each canary, and score canaries by the sum or the histogram of a target.
 
     A canary's target is at the upper end of the range, ``target_bounds`` or 9,000 to 10,000, and
     absent a null record, or under ``"replace_one"`` another number.
     """
-    coins, summed = coin_flips(n_canaries, random_state), release == "target sum"
+    coins, summed = coin_flips(n_canaries), release == "target sum"
     low, high = (estimator.target_bounds if summed else None) or _RANGE
     own = {"target_bounds": (low, high) if summed else None, "preconditioner": None}
     estimator = _with_rows(prepared(estimator, max_iter=1, fit_intercept=True, **own), _FEW)
@@ -379,13 +373,13 @@ def _fit_own_problems(estimator: Any, row_norm: float, coins: np.ndarray) -> Any
     return fitted(estimator, *contained(row_norm * coins, label, "sparse")).trace_
 
 
-def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
+def minimizer_scores(estimator: Any, n_canaries: int) -> CanaryScores:
     """Fit an estimator that perturbs a minimiser or its objective once, and score each canary.
 
     A canary's minimiser w solves ``penalty w + b + R l'(R w) = 0`` with the tilt b. The score is
     ``penalty w / std``; quadrature over b gives its mean and variance with the canary.
     """
-    coins = coin_flips(n_canaries, random_state)
+    coins = coin_flips(n_canaries)
     estimator = prepared(estimator, **ONE_RELEASE)
     plan = estimator.plan(n_canaries, n_canaries)
     trace = _fit_own_problems(estimator, plan.metadata.max_row_norm, coins)
@@ -410,9 +404,9 @@ def minimizer_scores(estimator: Any, n_canaries: int, random_state: Any = None) 
     return _scored(coins, scores, mean / std, trace.events, excess_variance=excess)
 
 
-def iterate_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
+def iterate_scores(estimator: Any, n_canaries: int) -> CanaryScores:
     """Fit once with a perturbed last iterate, which is one number on the axis of each canary."""
-    coins = coin_flips(n_canaries, random_state)
+    coins = coin_flips(n_canaries)
     estimator = prepared(estimator, classes=[0, 1], class_weight=None)
     plan = estimator.plan(n_canaries, n_canaries)
     row_norm, loss, end = plan.metadata.max_row_norm, estimator._loss(2), np.zeros(1)
@@ -425,9 +419,9 @@ def iterate_scores(estimator: Any, n_canaries: int, random_state: Any = None) ->
     return _scored(coins, estimator.coef_[0] / std, float(end[0]) / std, trace.events)
 
 
-def count_scores(estimator: Any, n_canaries: int, random_state: Any = None) -> CanaryScores:
+def count_scores(estimator: Any, n_canaries: int) -> CanaryScores:
     """Fit private counts once, with a class for each canary and one for all absent ones."""
-    coins = coin_flips(n_canaries, random_state)
+    coins = coin_flips(n_canaries)
     estimator = prepared(estimator, **ONE_RELEASE | {"classes": np.arange(n_canaries + 1)})
     y = np.where(coins, np.arange(n_canaries), n_canaries)
     release = releases_of(estimator, np.zeros((n_canaries, 1)), y)[0]

@@ -85,7 +85,6 @@ def audit_estimator(
     n_fits: int = 1000,
     false_positive_rate: float = 1e-6,
     container: str = "sparse",
-    random_state: Any = None,
 ) -> AuditReport:
     """Fit an estimator on artificial records, and test whether it is as private as it claims.
 
@@ -102,8 +101,6 @@ def audit_estimator(
     container : {"dense", "sparse", "blocks", "dask"}, default="sparse"
         The type of the rows for fits on canaries, and so the code that sums over them. At least 750
         dense canaries are shared among threads, and partitions among the workers of Dask.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the choice of present canaries; never of the noise, for which a seed is cleared.
 
     Returns
     -------
@@ -137,7 +134,7 @@ def audit_estimator(
         raise TypeError(f"audit_estimator audits estimators of dpglm, not {name}.")
     sizes = check_whole("n_canaries", n_canaries), check_whole("n_fits", n_fits)
     rate = check_number("false_positive_rate", false_positive_rate, above=0, below=1)
-    audit = _Audit(estimator, *sizes, rate, container, random_state)
+    audit = _Audit(estimator, *sizes, rate, container)
     return AuditReport(name, estimator.epsilon, estimator.delta, tuple(parts(audit)))
 
 
@@ -150,14 +147,12 @@ class _Audit:
     n_fits: int
     false_positive_rate: float
     container: str
-    random_state: Any
 
     def canaries(
         self, name: str, design: Callable[..., CanaryScores], **settings: Any
     ) -> Iterator[AuditResult]:
         """Audit one fit on canaries."""
-        settings = {"n_canaries": self.n_canaries, "random_state": self.random_state, **settings}
-        scores = design(self.estimator, **settings)
+        scores = design(self.estimator, **{"n_canaries": self.n_canaries, **settings})
         result = audit_scores(scores, false_positive_rate=self.false_positive_rate)
         yield replace(result, name=name)
 
@@ -211,24 +206,7 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
 
 
 def audit_table(reports: Iterable[AuditReport]) -> str:
-    """Return the outcome of audits as a table.
-
-    Parameters
-    ----------
-    reports : iterable of AuditReport
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from dpglm.audit import audit_estimator, audit_table
-    >>> from dpglm.baselines import MajorityClassifier
-    >>> print(audit_table([audit_estimator(MajorityClassifier(epsilon=5.0))]))
-    estimator           release  epsilon   shown  outcome  caught with probability 0.99
-    MajorityClassifier  counts         5  >= ...  passed   noise below 0... times what was charged
-    """
+    """Return the outcome of audits as a table."""
     header = ("estimator", "release", "epsilon", "shown", "outcome")
     rows = [(*header, "caught with probability 0.99")]
     for report in reports:

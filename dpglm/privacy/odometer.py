@@ -480,8 +480,7 @@ def warn_of_exact_scores(stacklevel: int) -> None:
         warnings.warn(
             "Scores of scikit-learn have no noise and are not private, and each fit of a search, "
             "of folds or of an ensemble costs its whole epsilon. On private records use "
-            "PrivateSearchCV, private_scores and PrivateKFold; total_privacy(study, *X.shape) "
-            "states the cost.",
+            "PrivateSearchCV, private_scores and PrivateKFold; a PrivacyOdometer counts all fits.",
             PrivacyWarning,
             stacklevel=stacklevel + 1,
         )

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import dpglm
-from dpglm.audit import audit_estimator, audit_table
+from dpglm.audit.report import audit_estimator, audit_table
 from dpglm.estimators.plan import MOST_ITERATIONS
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS

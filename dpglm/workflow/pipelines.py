@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import ParameterSampler
@@ -24,14 +23,14 @@ from dpglm.estimators.base import Budgeted
 from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
-from dpglm.privacy.odometer import is_package_object, public_parameters
+from dpglm.privacy.odometer import is_package_object
 from dpglm.workflow.scores import PrivateScorer
 from dpglm.workflow.splits import PrivateKFold
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A step that the guarantee may not cover: it breaks, leaks, is refused, or is not known."""
+    """A step that the guarantee may not cover: it breaks, leaks, or is not known."""
 
     step: str
     reads: str
@@ -269,21 +268,15 @@ def _facts_of_folds(step: Any, private_count: bool) -> Iterator[str]:
         yield "folds"
 
 
-def total_privacy(
-    study: Any, n_samples: int | None = None, n_features: int | None = None, n_classes: int = 2
-) -> PrivacyLedger:
-    """Return one ledger for the private fits in a pipeline, search, ensemble or list.
+def total_privacy(study: Any) -> PrivacyLedger:
+    """Return one ledger for the private fits in a pipeline, ensemble, search of dpglm or list.
 
     A meta-estimator that was fitted twice has forgotten its first fits: use a `PrivacyOdometer`.
 
     Parameters
     ----------
     study : estimator, ledger, scores, results of ``cross_validate``, or a collection of them
-        Meta-estimators other than a pipeline must be fitted, ``cross_validate`` with
-        ``return_estimator=True``.
-    n_samples, n_features : int, default=None
-        Shape of all rows, ``*X.shape``, for a pipeline that is not fitted, and for a search.
-    n_classes : int, default=2
+        Fitted; ``cross_validate`` with ``return_estimator=True``.
 
     Returns
     -------
@@ -299,16 +292,15 @@ def total_privacy(
     Examples
     --------
     >>> from sklearn.pipeline import make_pipeline
-    >>> from dpglm import DPLogisticRegression, PublicBoundsScaler, total_privacy
+    >>> from dpglm import DPLogisticRegression, PublicBoundsScaler, make_census, total_privacy
     >>> pipeline = make_pipeline(PublicBoundsScaler(0, 9), DPLogisticRegression(epsilon=1.0))
-    >>> round(total_privacy(pipeline, n_samples=10_000, n_features=20).epsilon(), 3)
+    >>> round(total_privacy(pipeline.fit(*make_census(1000, random_state=0))).epsilon(), 3)
     1.0
     """
-    shape = None if n_samples is None or n_features is None else (n_samples, n_features, n_classes)
     study = [*study] if isinstance(study, Iterator) else study
-    count = _Count(shape)
-    total = count.total(count.of(study))
-    if total is None:
+    count = _Count()
+    total = sum((count.ledgers[each] for each in count.of(study).elements()), 0)
+    if not total:
         raise ValueError(f"total_privacy found no private fit in {study!r:.80}.")
     total = stated(total, findings_of(study))
     assumed = [
@@ -327,29 +319,24 @@ def total_privacy(
 class _Count:
     """Counts how often each ledger is in a study, the same in two places once."""
 
-    shape: tuple[int, int, int] | None
-    # It is kept, so that no other object takes its place in memory.
-    met: dict[Any, tuple[Any, Counter[int]]] = field(default_factory=dict)
+    # Values are kept, so that no other object takes their places in memory.
+    met: dict[int, tuple[Any, Counter[int]]] = field(default_factory=dict)
     ledgers: dict[int, PrivacyLedger] = field(default_factory=dict)
 
-    def total(self, counted: Counter[int]) -> Any:
-        return sum((self.ledgers[each] for each in counted.elements()), 0) or None
+    def of(self, value: Any) -> Counter[int]:
+        """Count the ledgers in a value."""
+        if id(value) not in self.met:
+            self.met[id(value)] = value, Counter()  # for what holds itself
+            self.met[id(value)] = value, self._of(value)
+        return self.met[id(value)][1]
 
-    def any_of(self, values: Iterable[Any], made: bool) -> Counter[int]:
+    def any_of(self, values: Iterable[Any]) -> Counter[int]:
         counted: Counter[int] = Counter()
         for value in values:
-            counted |= self.of(value, made)
+            counted |= self.of(value)
         return counted
 
-    def of(self, value: Any, made: bool = False) -> Counter[int]:
-        """Count the ledgers in a value. If fits are `made`, a value without one was not fitted."""
-        key = id(value), made
-        if key not in self.met:
-            self.met[key] = value, Counter()  # for what holds itself
-            self.met[key] = value, self._of(value, made)
-        return self.met[key][1]
-
-    def _of(self, value: Any, made: bool) -> Counter[int]:
+    def _of(self, value: Any) -> Counter[int]:
         if isinstance(value, PrivacyLedger):
             self.ledgers[id(value)] = value
             return Counter([id(value)])
@@ -361,69 +348,24 @@ class _Count:
         names, given = ([part[i] for part in inside(value)] for i in (0, 1))
         if isinstance(own.get("privacy_"), PrivacyLedger):
             # This has all that it spent itself; what it was given may have cost as well.
-            return self.any_of([*given, own["privacy_"]], True)
+            return self.any_of([*given, own["privacy_"]])
         name = type(value).__name__ if type(value).__module__.startswith("sklearn.") else ""
         if name in ("FeatureUnion", "Pipeline"):
             # A step in two places was fitted twice, and keeps the second ledger alone.
             steps = own.get("steps", own.get("transformer_list"))
-            return sum((self.of(step[1], made) for step in steps), Counter())
+            return sum((self.of(step[1]) for step in steps), Counter())
         if "score_time" in names and "estimator" not in names:
             raise ValueError("Fits are gone: call cross_validate with return_estimator=True.")
-        if not hasattr(value, "fit") or isinstance(value, FrozenEstimator):
-            return self.any_of([*given, *own.values()], made or bool(own))
-        fitted = any(attribute.endswith("_") for attribute in own)
-        if made and not fitted:
-            return self.any_of(given, True)
-        is_search = name.endswith("SearchCV") and not any(
-            spends(part) for _, part in parts_of(value.scoring)
-        )
-        if self.shape is None and (is_search or hasattr(value, "plan")):
-            raise ValueError(
-                "Fits must be planned, because they are not made yet, or a search did not keep "
-                "them. Pass the shape of all rows, as in total_privacy(search, *X.shape)."
-            )
-        if is_search:
-            return self._of_search(value, *self.shape)
-        if hasattr(value, "plan"):
-            shape = self.shape[: 2 if is_regressor(value) else 3]
-            return self.of(value.plan(*shape).ledger)
-        # By folds both make predictions of fits that they do not keep.
-        by_folds = name == "ClassifierChain" and value.cv is not None
-        keeps_all = name in _known()["keep_fits"] and not (
-            by_folds or own.get("ensemble", True) is False
-        )
-        if not (fitted and keeps_all) and any(spends(part) for _, part in parts_of(value)):
-            raise ValueError(
-                f"The fits inside of {type(value).__name__} cannot be known: it is not fitted yet, "
-                "or forgets a fit. Fit it in a PrivacyOdometer, whose total has all."
-            )
-        return self.any_of(own.values(), True)
-
-    def _of_search(self, search: Any, n_samples: int, *others: int) -> Counter[int]:
-        """Count k fits for each candidate of a fitted search, and the last one on all rows."""
-        if not hasattr(search, "cv_results_"):
-            raise ValueError(
-                f"Which fits {type(search).__name__} makes is known once it was fitted; a "
-                "PrivacyOdometer with a limit stops one that costs too much."
-            )
-        params, folds = search.cv_results_["params"], search.n_splits_
-        best = getattr(search, "best_estimator_", None)
-        if best is not None:
-            planned = clone(search.estimator).set_params(**clone(search.best_params_, safe=False))
-            now, then = (
-                [public_parameters(part) for _, part in parts_of(model) if spends(part)]
-                for model in (planned, best)
-            )
-            if now != then:
+        if _is_estimator(value) and not isinstance(value, FrozenEstimator):
+            # By folds both make predictions of fits that they do not keep.
+            by_folds = name == "ClassifierChain" and value.cv is not None
+            by_folds = by_folds or own.get("ensemble", True) is False
+            keeps_all = name in _known()["keep_fits"] and not by_folds
+            # Whether the class of another package was fitted, nobody knows.
+            fitted = not (name or spends(value)) or any(key.endswith("_") for key in own)
+            if fitted and not keeps_all and any(spends(part) for _, part in parts_of(value)):
                 raise ValueError(
-                    f"The estimator of {type(search).__name__} was changed after its fit, so that "
-                    "its fits cannot be known. Fit it in a PrivacyOdometer, whose total has all."
+                    f"The fits inside of {type(value).__name__} cannot be known, because it does "
+                    "not keep them all. Fit it in a PrivacyOdometer, whose total has all."
                 )
-        sizes = [n_samples] * len(params)
-        if getattr(search, "resource", None) == "n_samples":
-            sizes = map(int, search.cv_results_["n_resources"])
-        counted = self.any_of([search.estimator, best], True)
-        for candidate, n_rows in [*zip(params, sizes, strict=True)] * folds:
-            model = clone(search.estimator).set_params(**clone(candidate, safe=False))
-            counted |= replace(self, shape=(n_rows - n_rows // folds, *others)).of(model)
-        return counted
+        return self.any_of([*given, *own.values()])
