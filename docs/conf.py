@@ -114,9 +114,9 @@ GROUPS = {
     "privacy": ("Privacy accounting", "privacy calculator workflow.pipelines exceptions"),
     "selection": (
         "Private model selection and scores",
-        "workflow calculator.expected_accuracy study.utility",
+        "workflow study.utility",
     ),
-    "inference": ("Inference", "estimators.inference calculator.expected_errors"),
+    "inference": ("Inference", "estimators.inference study.utility.expected_errors"),
     "displays": ("Displays and reports", "study"),
     "advanced": (
         "Advanced",

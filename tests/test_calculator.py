@@ -1,16 +1,13 @@
-"""The calculator: the fifth of five numbers, and how many iterations are worth their noise."""
+"""The calculator: the fifth of five numbers."""
 
 import math
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit
 
-from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import PrivacyCalculator, expected_accuracy
+from dpglm.calculator import PrivacyCalculator
 from dpglm.privacy.events import SampledGaussianEvent
 from dpglm.privacy.ledger import PrivacyLedger
 
@@ -119,88 +116,3 @@ def test_only_sampling_needs_dp_accounting(monkeypatch):
     assert CALCULATOR.max_iter(**without(run, "n_iter"), noise_multiplier=sigma) == 101
     with pytest.raises(ImportError, match=r'pip install "dpglm\[accounting\]"'):
         CALCULATOR.noise_multiplier(**run, sampling_rate=0.1)
-
-
-def expected(
-    Model=DPLogisticRegression,
-    n_samples=10_000,
-    n_features=20,
-    accuracy=0.82,
-    majority=0.6,
-    **given,
-):
-    model = Model(**{"epsilon": 0.5, **given})
-    size = {"n_samples": n_samples, "n_features": n_features}
-    return expected_accuracy(model, **size, accuracy=accuracy, majority=majority).private
-
-
-def test_the_expected_accuracy_grows_with_the_budget_and_the_records_up_to_the_guess():
-    for found in (
-        [expected(epsilon=epsilon) for epsilon in (0.01, 0.1, 0.3, 1.0, math.inf)],
-        [expected(n_samples=n) for n in (300, 3000, 10_000, 10**6)],
-        [expected(n_features=d) for d in (300, 100, 20, 5)],
-    ):
-        assert found == sorted(found) and found[0] >= 0.6 and 0.815 < found[-1] <= 0.82 + 1e-9
-    # As much noise on a mean gradient, as much accuracy.
-    halves = [expected(neighboring_relation=r, n_samples=n) for r, n in
-              (("zero_out", 4000), ("replace_one", 8000))]  # fmt: skip
-    assert halves[0] == pytest.approx(halves[1], abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "n_samples", "shift", "given"),
-    [
-        (0.1, 2000, 0.0, {}),
-        (0.2, 2000, 0.0, {"step_schedule": 7.0, "clip_schedule": 0.8, "max_iter": 15}),
-        (0.1, 2000, 1.0, {"step_schedule": 2.0, "clip_schedule": 0.1, "max_iter": 8}),
-    ],
-)
-def test_the_expected_accuracy_is_that_of_descents_in_white_columns(
-    epsilon, n_samples, shift, given
-):
-    """The oracle runs the plan in all columns, clips row by row and draws the noise."""
-    rng, d = np.random.default_rng(0), 13
-    plan = DPLogisticRegression(epsilon=epsilon, **given).plan(n_samples, d - 1)
-    white = plan.renewed(effective_dimension=d)
-    X = rng.normal(size=(3000, d))
-    # The last column is the intercept.
-    X[:, -1] = 1.0
-    odds = shift + 2.0 * X[:, 0]
-    found = []
-    for _ in range(20):
-        coef = velocity = average = np.zeros(d)
-        for t in range(white.n_iter):
-            total = np.zeros(d)
-            for label, share in ((1, expit(odds)), (0, expit(-odds))):
-                gradient = (expit(X @ coef) - label)[:, np.newaxis] * X
-                length = np.linalg.norm(gradient, axis=1)
-                total += (share * np.minimum(1, white.clip[t] / length)) @ gradient / len(X)
-            total += rng.normal(size=d) * white.metadata.noise_std[t] / n_samples
-            direction, velocity = white.momentum.direction(total, velocity, t + 1)
-            coef = coef - white.step[t] * direction
-            average = average + white.averaging[t] * coef
-        found.append(np.mean(expit(np.where(X @ average > 0, odds, -odds))))
-    majority = np.mean(expit(odds))
-    guess = {"accuracy": np.mean(expit(abs(odds))), "majority": max(majority, 1 - majority)}
-    error = np.std(found, ddof=1) / math.sqrt(len(found))
-    assert error < 0.005
-    # The rows of the oracle have 3,000 lengths; those of the theory are all alike.
-    answer = expected(epsilon=epsilon, n_samples=n_samples, n_features=d - 1, **guess, **given)
-    assert answer == pytest.approx(np.mean(found), abs=3 * error + 0.003)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"preconditioner": None}, "of DPLogisticRegression with a full"),
-        ({"classes": range(3)}, "two classes only"),
-        ({"Model": DPLinearSVM}, "simulate others"),
-        ({"n_features": None}, "n_features=None: give the number of columns, or public rows"),
-        ({"accuracy": 0.6, "majority": 0.7}, "above majority=0.7, which is 0.5 or more"),
-        ({"accuracy": 1.0}, "accuracy=1.0 must be below 1"),
-        ({"majority": 0.4}, "majority=0.4"),
-    ],
-)
-def test_what_has_no_expected_accuracy_is_refused_in_words(given, message):
-    with pytest.raises(ValueError, match=message):
-        expected(**given)

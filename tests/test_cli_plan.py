@@ -6,10 +6,9 @@ import re
 import pytest
 
 from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import expected_accuracy, expected_errors
 from dpglm.estimators.defaults import N_ITER
 from dpglm.privacy.gaussian import gdp_mu
-from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
+from dpglm.schema import NumericColumn, Schema, Target
 from dpglm.study.cli import main
 
 
@@ -129,47 +128,15 @@ def test_weak_budgets_are_warned_of(plan):
     assert "The budget is too small" in value_of(few, "WARNING")
 
 
-def test_a_guess_of_the_accuracy_is_answered_by_theory_or_by_rows_of_a_schema(plan, tmp_path):
-    guess = "--epsilon .5 --n 2000 --accuracy .8 --majority .6"
-    printed = plan(f"{guess} --features 12")
-    known = {"n_samples": 2000, "n_features": 12, "accuracy": 0.8, "majority": 0.6}
-    private = expected_accuracy(DPLogisticRegression(epsilon=0.5), **known).private
-    text = f"{private:.4f}, which is {0.8 - private:.4f} lower"
-    assert value_of(printed, "with privacy") == text
+def test_a_guess_of_the_accuracy_is_answered_by_rows_of_a_schema(plan, tmp_path):
     columns = [NumericColumn(f"x{k}", 0, 1, n_segments=1) for k in range(12)]
     schema = Schema("guessed", columns, Target("y", ["no", "yes"]))
     (tmp_path / "s.json").write_text(schema.to_json())
-    simulated = plan(f"{guess} --schema {tmp_path / 's.json'} --features 3")
-    assert "on 2,000 records, 12 features, 2 classes" in simulated
+    bare = f"--epsilon .5 --n 2000 --schema {tmp_path / 's.json'} --features 3"
+    printed = plan(f"{bare} --accuracy .8 --majority .6")
+    assert "on 2,000 records, 12 features, 2 classes" in printed
     # Encoded rows carry their bound: no release finds their units first.
-    assert simulated.count("  first, ") == printed.count("  first, ") - 1
-    accuracy, cost, error = re.findall(r"0\.\d+", value_of(simulated, "with privacy"))
-    assert 0.6 < float(accuracy) < 0.8 and float(error) < 0.02
-    assert float(cost) == pytest.approx(0.8 - private, abs=4 * float(error) + 0.05)
-    assert "EXPECTED" not in plan("--epsilon .5 --n 2000")
-
-
-def test_widths_of_intervals_are_answered_by_theory_or_by_rows_of_a_schema(plan, tmp_path):
-    guess = "--epsilon 30 --n 6000 --accuracy .8 --width .3"
-    printed = plan(f"{guess} --features 3")
-    model = DPLogisticRegression(epsilon=30.0, inference_fraction=0.5)
-    errors = expected_errors(model, n_samples=6000, n_features=3, accuracy=0.8, spread=0.5)
-    records = f"{math.ceil(errors.n_samples_for(0.3)):,}"
-    own = next(line for line in printed.splitlines() if "half against half" in line)
-    assert own.split()[3:] == [
-        f"{errors.width():.3g}", f"{errors.sampling:.3g}", f"{errors.privacy:.3g}", records,
-    ]  # fmt: skip
-    assert "records for 0.3" in printed and "is large enough for 4 of 4" in " ".join(
-        printed.split()
-    )
-    # What they cost is part of the plan, and the other shares are of the whole.
-    assert value_of(printed, "last, for intervals") == "50% of the budget, 12 releases"
-    assert value_of(printed, "first, second moment").startswith("7.5% of the budget")
-    home = CategoricalColumn("home", ["own", "rent", "boat"])
-    columns = [NumericColumn("age", 20, 70), home]
-    (tmp_path / "s.json").write_text(Schema("s", columns, Target("y", [0, 1])).to_json())
-    simulated = plan(f"{guess} --schema {tmp_path / 's.json'}").splitlines()
-    age, home = (next(x for x in simulated if f"  {name} (" in x) for name in ("age", "home"))
-    width = float(re.search(r"reported\) +(\S+)", age)[1])
-    assert "1 of 1 reported" in age and "of 2 reported" in home and 0.2 < width < 3
-    assert max(map(len, simulated)) <= 100
+    assert printed.count("  first, ") == 1
+    accuracy, cost, error = map(float, re.findall(r"0\.\d+", value_of(printed, "with privacy")))
+    assert 0.6 < accuracy < 0.8 and error < 0.02 and 0 < cost < 0.02
+    assert "EXPECTED" not in plan(bare)

@@ -119,7 +119,7 @@ def printed(tmp_path_factory):
     with PrivacyOdometer(tmp_path_factory.mktemp("o") / "a<b.db", epsilon=20) as odometer:
         model.fit(X, y)
     inferred = fitted(8.0, inference_fraction=0.5)[-1].inference()
-    theory = {"n_samples": 40_000, "accuracy": 0.85, "n_features": 9, "majority": 0.7}
+    guess = {"X": X[:, :9], "y": y, "n_samples": 2000, "accuracy": 0.85, "n_repeats": 2}
     found = {
         "ledger": model.privacy_,
         "plan": model.plan(400, 9),
@@ -131,8 +131,8 @@ def printed(tmp_path_factory):
         "inference": inferred,
         "estimates": inferred.estimates,
         "report": PrivacyReport(model),
-        "expected accuracy": expected_accuracy(DPLogisticRegression(), **theory),
-        "expected errors": expected_errors(DPLogisticRegression(inference_fraction=0.5), **theory),
+        "expected accuracy": expected_accuracy(model, **guess),
+        "expected errors": expected_errors(DPLogisticRegression(inference_fraction=0.5), **guess),
         "audit": audit_estimator(baselines.MajorityClassifier(epsilon=5.0), n_canaries=200),
     }
     return {name: (result, str(result), result._repr_html_()) for name, result in found.items()}

@@ -12,7 +12,6 @@ from sklearn.base import clone
 from tapes import record
 
 from dpglm import DiagonalPreconditioner, DPLinearSVM, DPLogisticRegression, seeded_noise
-from dpglm.calculator import ExpectedStandardErrors, expected_errors
 from dpglm.losses import Logistic
 from dpglm.privacy.vault import triangle
 from dpglm.schema import (
@@ -25,6 +24,7 @@ from dpglm.schema import (
     Target,
 )
 from dpglm.study import plot
+from dpglm.study.utility import ExpectedStandardErrors, expected_errors
 from dpglm.sums.objective import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.PrivacyWarning")
@@ -509,33 +509,13 @@ def test_errors_add_up_and_levels_and_covariance_agree():
         model.inference(level=1.0)
 
 
-def test_expected_errors_are_those_of_a_white_table():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(20_000, 4))
-    y = (rng.random(20_000) < expit(X[:, 0])).astype(int)
-    model = fitted(X, y, 2.0)
-    found = model.inference()
-    shares = y.mean(), 1 - y.mean()
-    # Columns are divided by 4, so that they are within [-1, 1] but for few.
-    guess = {"accuracy": np.mean((X[:, 0] > 0) == y), "majority": max(0.5, *shares)}
-    guess |= {"n_samples": 20_000, "n_features": 4}
-    expected = expected_errors(model, **guess, spread=1.0, rarest=1 / 16)
-    assert_allclose(np.median(found.bse_sampling), expected.sampling, rtol=0.1)
-    assert_allclose(np.median(found.bse_privacy), expected.privacy, rtol=0.1)
-    low, high = found.conf_int()[1:].T
-    assert_allclose(np.median(high - low), expected.width(), rtol=0.1)
-    with pytest.raises(ValueError, match="inference_fraction"):
-        expected_errors(clone(model).set_params(inference_fraction=0.0), **guess)
-
-
 def test_records_for_a_width_are_those_that_have_it():
-    errors = ExpectedStandardErrors(
-        np.array([0.1, 0.02, np.nan]), np.array([0.05, 0.2, np.nan]), 4000
-    )
+    pair, names = (np.array([0.1, 0.02, np.nan]), np.array([0.05, 0.2, np.nan])), list("abc")
+    errors = ExpectedStandardErrors(names, *pair, 4000)
     needed = errors.n_samples_for(0.1, level=0.9)
     sampling = errors.sampling * np.sqrt(4000 / needed)
     privacy = errors.privacy * 4000 / needed
-    assert_allclose(ExpectedStandardErrors(sampling, privacy, 1).width(0.9)[:2], 0.1)
+    assert_allclose(ExpectedStandardErrors(names, sampling, privacy, 1).width(0.9)[:2], 0.1)
     assert np.isnan(needed[2])
 
 
@@ -553,9 +533,11 @@ def test_widths_are_expected_from_public_rows(monkeypatch):
     assert np.isnan(errors.width()).tolist() == [False] * 4 + [True] == hidden
     assert_allclose(errors.width()[:4], np.diff(found.conf_int())[:4, 0], rtol=0.2)
     # Of many records, few stand in for all; sampling errors are those of all.
-    monkeypatch.setattr("dpglm.calculator._MOST_FITTED", 3000)
+    monkeypatch.setattr("dpglm.study.utility._MOST_FITTED", 3000)
     few = expected_errors(model, *public, **guess)
     assert_allclose(few.width()[:4], errors.width()[:4], rtol=0.15)
+    with pytest.raises(ValueError, match="inference_fraction"):
+        expected_errors(clone(model).set_params(inference_fraction=0.0), *public, **guess)
 
 
 def test_the_table_prints_as_text_html_and_a_frame():

@@ -201,7 +201,7 @@ def test_a_number_is_fitted_predicted_planned_and_reported_by_name(tmp_path, cap
         "fit t.csv --epsilon 5 --schema l.json --estimator gamma --output m.json": "of logistic,",
         f"{fit} --estimator linear --groups job --max-contributions 2 --output m.json": "single",
         "predict w.json t.csv": "its range [2, 2] is empty",
-        "plan --n 50 --epsilon 1 --estimator linear --width 1": "--width: linear predicts a number",
+        "plan --n 9 --epsilon 1 --estimator linear --majority 1e-1": "--majority: linear predicts",
         "compare --csv t.csv --schema s.json": "its target 'wage' is a number, for regressors such",
     }
     for command, why in wrong.items():
@@ -215,4 +215,4 @@ def test_comparisons_and_guesses_of_classifiers_refuse_a_regressor_in_a_sentence
     with refused():
         compare({"t": table}, {"own": model}, epsilons=[1.0])
     with refused():
-        expected_errors(model, n_features=1, n_samples=9, accuracy=0.9)
+        expected_errors(model, *table, n_samples=9, accuracy=0.9)

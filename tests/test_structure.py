@@ -89,7 +89,6 @@ RANDOM = ("random", "secrets", "os.urandom", "check_random_state", "default_rng"
 # Interactions draw with the public seed of a schema.
 MAY_DRAW = {
     "privacy.noise",
-    "calculator",
     "datasets",
     "audit.designs",
     "study",
@@ -125,7 +124,7 @@ MAY_IMPORT = {
     "rounded_laplace": {"privacy.pure", "privacy.selection"},
     "entropy_source": {"estimators.base", "workflow.releases", "workflow.search"},
     "noise_seed": {"estimators.base", "workflow.releases"},
-    "seeded_noise": {"", "calculator", "study.comparison", "study.utility"},
+    "seeded_noise": {"", "study.comparison", "study.utility"},
     "secret_choice": {"privacy.vault"},
     "Objective": {"privacy.vault"},
     "BlockObjective": {"privacy.vault"},

@@ -12,7 +12,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from dpglm import DPLinearSVM, DPLogisticRegression
-from dpglm.calculator import expected_accuracy
 from dpglm.datasets import make_census
 from dpglm.schedules import ExponentialDecay
 from dpglm.study import plot
@@ -20,6 +19,7 @@ from dpglm.study.utility import (
     UtilityCell,
     UtilityGraph,
     UtilityGraphResults,
+    expected_accuracy,
     resampled_split,
 )
 

@@ -347,7 +347,6 @@ COMMANDS = [
     "plan --epsilon 1 --n 9000 --estimator svm --features 20 --classes 3 --n-iter 60",
     "plan --epsilon 1 --n 9000 --estimator agd --features 20",
     "plan --epsilon 1 --n 10000 --sampling-rate 0.5 --n-iter 20",
-    "plan --epsilon 1 --n 40000 --features 10 --accuracy .85 --majority .76 --width .2",
     "plan --epsilon 1 --n 10 --relation replace_one --preconditioner none --alpha 0.01",
     "plan --n 9",
     "plan --n 9 --epsilon x",

@@ -1,12 +1,11 @@
 """Studies around a fit: comparisons, utility graphs, figures, reports and the command line."""
 
-from dpglm.calculator import expected_accuracy, expected_errors
 from dpglm.exceptions import absent
 from dpglm.study.comparison import compare
 from dpglm.study.plots import plot
 from dpglm.study.privacy_report import PrivacyReport
 from dpglm.study.shapes import InteractionDisplay, ShapeDisplay, explain_local
-from dpglm.study.utility import UtilityGraph
+from dpglm.study.utility import UtilityGraph, expected_accuracy, expected_errors
 
 __all__ = [
     "InteractionDisplay", "PrivacyReport", "ShapeDisplay", "UtilityGraph", "compare",

@@ -383,22 +383,18 @@ _PLAN = [
      "default: the estimator's own", "C", _positive),
     ("--alpha", "L2 penalty", "A", _penalty, 0.0),
     ("--accuracy", "guess of that of a model without privacy: then the plan says how much lower to "
-     "expect it", "A", _fraction),
-    ("--majority", "guess of the share of the most frequent label, for the same; default: 1/K",
+     "expect it, simulated on artificial rows of --schema", "A", _fraction),
+    ("--majority", "guess of the share of the first label, for the same; default: 1/K",
      "M", _fraction),
-    ("--width", "also say how wide intervals of 0.95 will be, with half of the budget for them, "
-     "and how many records make them W wide in log-odds", "W", _positive),
-    ("--schema", "simulate that on artificial rows, P and K being those of this schema; the first "
-     "label is the most frequent", "FILE.json", load_schema),
+    ("--schema", "P and K are those of this schema", "FILE.json", load_schema),
     _PLANNED,
     _RELATION,
     ("--preconditioner", "", None, ["auto", "full", "diagonal", "none"], "auto"),
 ]  # fmt: skip
 
 _PLAN_EPILOG = """\
-  plan --n 48842 --epsilon 1                                    what noise do I need?
-  plan --n 48842 --epsilon 1 --accuracy 0.85 --majority 0.76    what accuracy may I expect?
-  plan --n 48842 --epsilon 1 --accuracy 0.85 --width 0.2        how wide will intervals be?
+  plan --n 48842 --epsilon 1                                      what noise do I need?
+  plan --n 48842 --epsilon 1 --schema adult --accuracy 0.85       what accuracy may I expect?
 
 Nothing is read and no budget is spent: --n, --features and --classes are taken to be public.
 dpglm.PrivacyCalculator turns noise, iterations and batches into one another."""

@@ -17,12 +17,11 @@ from typing import Any
 
 import joblib
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 
-from dpglm.calculator import refuse_regressors
 from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import seeded_noise
@@ -109,6 +108,15 @@ def configured(estimator: BaseEstimator, params: Mapping[str, Any]) -> BaseEstim
 def parameters_named(estimator: BaseEstimator, name: str) -> list[str]:
     """Return the full names of a parameter, of the estimator's own and of those inside of it."""
     return [full for full in estimator.get_params() if full.split("__")[-1] == name]
+
+
+def refuse_regressors(what: str, *estimators: Any) -> None:
+    """Raise a TypeError if a number is predicted, where labels are needed."""
+    for estimator in filter(is_regressor, estimators):
+        raise TypeError(
+            f"{what} is for classifiers, and {type(estimator).__name__} predicts a number; ask "
+            "dpglm.private_scores how well, or its plan() at what cost."
+        )
 
 
 def one_line(text: str) -> str:

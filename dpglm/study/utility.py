@@ -1,25 +1,29 @@
-"""Utility graphs: which settings do well, and where noise hurts least, from public rows alone."""
+"""What a fit to come may reach, and which settings do well, simulated on public rows alone."""
 
 import math
 import re
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import ge, itemgetter
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
-from dpglm.calculator import refuse_regressors
 from dpglm.checks import check_whole
+from dpglm.datasets import chances_with, draw_rows
 from dpglm.exceptions import PrivacyWarning
+from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
 from dpglm.privacy.noise import seeded_noise
 from dpglm.study.comparison import (
     GAINS,
@@ -30,18 +34,23 @@ from dpglm.study.comparison import (
     mean_and_error,
     one_line,
     parameters_named,
+    refuse_regressors,
     score_text,
     scores,
     setting_text,
     value_text,
 )
-from dpglm.tables import text_table
+from dpglm.tables import Printed, text_table
 
 # Possible errors of a setting; any other exception is a defect.
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
 # Share of the public rows that scores are computed on.
 _TEST_SHARE = 0.25
 _BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_samples_estimate)$")
+# Most records that an expectation fits: if there are more, this number represents all.
+_MOST_FITTED = 20_000
+# Logarithms of the spread of scores: where all labels are alike, and where none is in doubt.
+_FACTORS = -6.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -398,3 +407,230 @@ def _cell(params: dict[str, Any], outcomes: list[dict[str, Any] | str]) -> Utili
     scores = {name: tuple(own[name] for own in outcomes) for name in SCORES}
     passes = [own["passes"] for own in outcomes]
     return UtilityCell(params, scores, None, None if None in passes else float(np.mean(passes)))
+
+
+@dataclass(frozen=True)
+class ExpectedAccuracy(Printed):
+    """Accuracy with and without privacy, and the standard error of the difference."""
+
+    private: float
+    not_private: float
+    standard_error: float
+
+    def _blocks(self) -> Iterator[Any]:
+        facts = {name.replace("_", " "): f"{value:.4f}" for name, value in vars(self).items()}
+        yield "Expected accuracy", facts
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedStandardErrors(Printed):
+    """Standard errors of coefficients due to the draw of the records, and to the noise.
+
+    Arrays with the names of their parameters; NaN for what will be suppressed.
+    """
+
+    names: list[str]
+    sampling: np.ndarray
+    privacy: np.ndarray
+    n_samples: int
+
+    def _blocks(self) -> Iterator[Any]:
+        rows = [("of a coefficient", "width of 0.95", "sampling", "privacy")]
+        columns = self.width(), self.sampling, self.privacy
+        for name, *numbers in zip(self.names, *columns, strict=True):
+            rows.append((name, *(f"{number:.3g}" for number in numbers)))
+        yield f"Expected standard errors for {self.n_samples:,} records", rows
+
+    def width(self, level: float = 0.95) -> np.ndarray:
+        """Return the widths of intervals."""
+        return 2 * ndtri((1 + level) / 2) * np.hypot(self.sampling, self.privacy)
+
+    def n_samples_for(self, width: float, level: float = 0.95) -> np.ndarray:
+        """Return the number of records for intervals of this width, with the same budget.
+
+        The first error falls with the root of this number, the second in proportion to it.
+        """
+        wanted = np.square(width / (2 * ndtri((1 + level) / 2)))
+        first = self.n_samples * np.square(self.sampling)
+        second = np.square(self.n_samples * self.privacy)
+        return (first + np.sqrt(np.square(first) + 4 * second * wanted)) / (2 * wanted)
+
+
+def expected_accuracy(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any,
+    *,
+    n_samples: int,
+    accuracy: float,
+    n_repeats: int = 5,
+    random_state: Any = None,
+) -> ExpectedAccuracy:
+    """Return the accuracy to expect of a private fit, simulated on public rows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A linear classifier of this package with its budget; cloned, never fitted.
+    X : array-like of shape (n_rows, n_features)
+        PUBLIC rows, as for `UtilityGraph.run`: a sample, or those of `sample_from_schema`. About
+        thirty for each column are enough.
+    y : array-like of shape (n_rows,)
+        Their labels, of which each should be as frequent as in the private data.
+    n_samples : int
+        Number of records of the PRIVATE data to come.
+    accuracy : float
+        A guess of the best accuracy without privacy: above the share of the most frequent label.
+    n_repeats : int, default=5
+        Simulated fits, each to labels of its own.
+    random_state : int, RandomState instance or None, default=None
+        Seed of labels and noise.
+
+    Returns
+    -------
+    ExpectedAccuracy
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or no model of the rows has that accuracy.
+
+    Notes
+    -----
+    Each fit gets the rows repeated to `n_samples`, or to 20,000 with the same n mu. Its labels are
+    drawn anew by a model of that accuracy. The page on planning has the errors.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.datasets import make_census
+    >>> from dpglm.study import expected_accuracy
+    >>> guess = {"n_samples": 10_000, "accuracy": 0.85, "n_repeats": 2, "random_state": 0}
+    >>> public = make_census(3000, random_state=0)
+    >>> found = expected_accuracy(DPLogisticRegression(epsilon=0.2), *public, **guess)
+    >>> found.private < found.not_private
+    True
+    """
+    refuse_regressors("expected_accuracy", estimator)
+    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
+    exact, found = LogisticRegression(C=np.inf, max_iter=1000), []
+    fits = _fits_to_guesses(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
+    for own, rows, labels, chances in fits:
+        with warnings.catch_warnings(action="ignore"):
+            predicted = own.predict(X), exact.fit(X[rows], labels).predict(X)
+        places = [np.searchsorted(own.classes, some) for some in predicted]
+        found.append([chances[np.arange(len(y)), place].mean() for place in places])
+    error = np.std(np.diff(found), ddof=1) / math.sqrt(n_repeats) if n_repeats > 1 else math.nan
+    return ExpectedAccuracy(*np.mean(found, axis=0).tolist(), float(error))
+
+
+def expected_errors(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any,
+    *,
+    n_samples: int,
+    accuracy: float,
+    schema: Any = None,
+    n_repeats: int = 3,
+    random_state: Any = None,
+) -> ExpectedStandardErrors:
+    """Return the standard errors to expect of coefficients, simulated on public rows.
+
+    Parameters
+    ----------
+    estimator : DPLogisticRegression
+        With its budget and an ``inference_fraction``; cloned, never fitted.
+    X, y, n_samples, accuracy, random_state
+        As in `expected_accuracy`.
+    schema : Schema, optional
+        Schema that encoded the rows, as for `DPLogisticRegression.inference`.
+    n_repeats : int, default=3
+        Simulated fits.
+
+    Returns
+    -------
+    ExpectedStandardErrors
+        Medians of the fits: NaN for parameters that were suppressed in half of them or more.
+
+    Raises
+    ------
+    ValueError
+        As `expected_accuracy`, and if the budget is too small for intervals.
+
+    Examples
+    --------
+    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm.study import expected_errors
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = DPLogisticRegression(epsilon=4.0, inference_fraction=0.5)
+    >>> errors = expected_errors(model, X, X[:, 0] > 0, n_samples=40_000, accuracy=0.8)
+    >>> errors.width().shape  # with the intercept
+    (4,)
+    """
+    refuse_regressors("expected_errors", estimator)
+    if not getattr(estimator, "inference_fraction", 0.0):
+        raise ValueError(
+            "Intervals need DPLogisticRegression with an inference_fraction; plan with 0.5, say."
+        )
+    X, y = check_X_y(X, y, dtype=[np.float64, np.float32])
+    found, references = defaultdict(list), None
+    fits = _fits_to_guesses(estimator, X, y, n_samples, accuracy, n_repeats, random_state)
+    for own, rows, _, _ in fits:
+        with warnings.catch_warnings(action="ignore"):
+            inference = own.inference(schema=schema, references=references)
+        table, references = inference.estimates, inference.reference_categories
+        sampling = table.sampling_error * math.sqrt(len(rows) / n_samples)
+        for name, *pair in zip(table.names, sampling, table.privacy_error, strict=True):
+            found[name].append(pair)
+    # A suppressed parameter has an infinite error.
+    pairs = [np.median(np.nan_to_num(each, nan=np.inf), axis=0) for each in found.values()]
+    sampling, privacy = np.where(np.isinf(pairs), np.nan, pairs).T
+    return ExpectedStandardErrors(list(found), sampling, privacy, n_samples)
+
+
+def _fits_to_guesses(
+    estimator: BaseEstimator,
+    X: np.ndarray,
+    y: np.ndarray,
+    n_samples: int,
+    accuracy: float,
+    n_repeats: int,
+    random_state: Any,
+) -> Iterator[tuple[BaseEstimator, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield a private fit with its rows and labels, and the chances of the classes in each row."""
+    n_samples = check_whole("n_samples", n_samples)
+    n_repeats = check_whole("n_repeats", n_repeats)
+    rng = check_random_state(random_state)
+    # Classes and their chances in each row, such that the best accuracy is given.
+    fitted = LogisticRegression(C=10.0, max_iter=1000).fit(X, y)
+    classes, shares = fitted.classes_, np.array([np.mean(y == c) for c in fitted.classes_])
+    scores = fitted.decision_function(X)
+    scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+    scores = scores / max(scores.std(axis=0).max(), np.finfo(float).tiny)
+
+    def excess(log_factor: float) -> float:
+        return chances_with(np.exp(log_factor) * scores, shares).max(axis=1).mean() - accuracy
+
+    if not excess(_FACTORS[0]) < 0 < excess(_FACTORS[1]):
+        raise ValueError(
+            f"accuracy={accuracy!r} must be above {shares.max():.4g}, the share of the most "
+            "frequent label, and below what a model of these rows can reach."
+        )
+    chances = chances_with(np.exp(brentq(excess, *_FACTORS, xtol=1e-3)) * scores, shares)
+    n_fitted = min(n_samples, _MOST_FITTED)
+    own = clone(estimator).set_params(classes=classes)
+    if own.n_samples_estimate is not None:
+        n_samples = own.n_samples_estimate
+        own.set_params(n_samples_estimate=n_fitted)
+    if n_samples != n_fitted:
+        # Fewer records get the n mu of all of them.
+        mu = gdp_mu(own.epsilon, own.delta) * n_samples / n_fitted
+        own.set_params(epsilon=gdp_epsilon(mu, own.delta))
+    for _ in range(n_repeats):
+        rows = np.resize(rng.permutation(len(y)), n_fitted)
+        labels = classes[draw_rows(chances[rows], rng)]
+        seed = None if random_state is None else rng.randint(2**31 - 1)
+        with warnings.catch_warnings(action="ignore"), seeded_noise(seed):
+            own.fit(X[rows], labels)
+        yield own, rows, labels, chances
