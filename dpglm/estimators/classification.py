@@ -220,12 +220,14 @@ def weigh(vault: Any, plan: Any, class_weight: Any, data: Any) -> Any:
     known = {"mean_weight": mean, "alpha": metadata.alpha / divisor}
     if "row_weights" in data.options:
         known["mean_row_weight"] = of_rows
-        if not plan._too_small and budget_too_small(plan.n_mu * mean, metadata.n_features):
+        # As released: counts that were raised to the noise are never too small.
+        shown = max(noisy.sum(), 0.0) / metadata.n_samples
+        if not plan._too_small and budget_too_small(plan.n_mu * shown, metadata.n_features):
             text = (
-                f"This fit has probably learned little: the mean weight, released, is {mean:.2g} "
-                "of the largest possible. Set max_weight to about the largest sample_weight."
+                f"This fit has probably learned little: weights over max_weight are {shown:.2g} on "
+                "average, as released. Set max_weight to about the largest sample_weight."
             )
-            warnings.warn(text, UtilityWarning, stacklevel=6)
+            warnings.warn(text, UtilityWarning, stacklevel=7)
     return plan.renewed(**known)
 
 
