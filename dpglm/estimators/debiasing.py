@@ -117,7 +117,7 @@ def _planned_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
     curvature = _CURVATURE_FRACTION * share / n_rounds
     gradient = (1 - _CURVATURE_FRACTION) * share / n_rounds / (n_gradients + n_approaches / 4)
     approach, first, then = (
-        PlannedRelease(name, "intervals", fraction, 1 / (mu * math.sqrt(fraction)))
+        PlannedRelease.at(mu, name, "intervals", fraction)
         for name, fraction in (
             ("gradients", gradient / 4),
             (_CURVATURE, curvature),
@@ -137,7 +137,7 @@ def _numeric_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
 
     def release(name: str, times: int) -> PlannedRelease:
         fraction = share * _NUMERIC_FRACTIONS[name] / times
-        return PlannedRelease(name, "intervals", fraction, 1 / (mu * math.sqrt(fraction)))
+        return PlannedRelease.at(mu, name, "intervals", fraction)
 
     steps = [release("gradients", n_rounds * n_steps)] * n_steps
     rounds = [release(_CURVATURE, n_rounds), *steps] * n_rounds

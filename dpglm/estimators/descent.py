@@ -89,7 +89,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         self, budget: PrivacyBudget, metadata: PublicMetadata
     ) -> tuple[tuple[PlannedRelease, ...], tuple[PlannedRelease, ...]]:
         """Return the releases of the target before the rows', and those for the intercept."""
-        return (label_counts_of(budget.mu, metadata) if metadata.count_fraction else ()), ()
+        return label_counts_of(budget.mu, metadata), ()
 
     def _noise_multiplier(self) -> float | None:
         """Return the checked noise multiplier if it determines the number of iterations."""

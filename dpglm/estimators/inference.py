@@ -72,9 +72,9 @@ class Estimates(Printed):
     unit : str
         The unit of the numbers, such as ``"log-odds"``.
     metadata : dict of str to str
-        What is printed above the table.
+        Printed above the table.
     notes : list of str
-        What is printed below the table.
+        Printed below the table.
     """
 
     names: Sequence[str]

@@ -81,6 +81,11 @@ class PlannedRelease:
     fraction: float
     noise_multiplier: float
 
+    @classmethod
+    def at(cls, mu: float, name: str, purpose: str, fraction: float) -> "PlannedRelease":
+        """Return a release that costs this fraction of mu^2."""
+        return cls(name, purpose, fraction, 1 / (mu * math.sqrt(fraction)))
+
     @property
     def event(self) -> GaussianEvent:
         """The cost."""
@@ -292,10 +297,9 @@ def of_clip(value: float) -> str:
 
 def label_counts_of(mu: float, metadata: PublicMetadata) -> tuple[PlannedRelease, ...]:
     """Return the count of labels of a fit with weights, or nothing."""
-    if not (fraction := metadata.count_fraction):
-        return ()
-    multiplier = 1 / (mu * math.sqrt(fraction))
-    return (PlannedRelease("label count", "the weights of classes", fraction, multiplier),)
+    fraction = metadata.count_fraction
+    count = "label count", "the weights of classes", fraction
+    return (PlannedRelease.at(mu, *count),) if fraction else ()
 
 
 def assumptions_of(estimator: Any) -> tuple[str, ...]:
@@ -360,28 +364,18 @@ def refuse_all_noise(preconditioner: Any, releases: tuple[PlannedRelease, ...]) 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PrivacyPlan(Plan):
-    """The releases of a fit, their noise and their cost.
+    """The releases of a fit, their noise and their cost, from public facts alone.
 
-    Made by ``plan`` of an estimator from public facts alone. Arrays have one value per iteration.
+    Made by ``plan`` of an estimator. ``ledger`` has the cost, ``metadata`` what schedules get.
 
     Parameters
     ----------
-    metadata : PublicMetadata
-        The numbers that the schedules got.
-    ledger : PrivacyLedger
-        The cost of the whole plan.
-    budget : PrivacyBudget
     counts, first, intercept, last : tuple of PlannedRelease
         The releases of the target (of labels, their count in a fit with weights), and those of a
         preconditioner. After the gradients, those for a regression's intercept and for intervals.
     clip, noise_multiplier, step, averaging : ndarray of shape (n_iter,)
         L2 bound on each record's gradient, noise over the sensitivity, step size, and weight of the
         iterate. Before a second moment the bound is in roots of the effective dimension.
-    momentum : Momentum
-    clip_schedule, step_schedule : Schedule
-    preconditioner : Preconditioner, optional
-        With its clipping norm of rows.
-    batches : {"poisson", "without_replacement"}, default="poisson"
     expected_columns : tuple of int, optional
         The number of columns that are probably not rare, intercept included, and the number for
         which the budget carries intervals.
@@ -530,17 +524,14 @@ def make_plan(
 ) -> PrivacyPlan:
     """Fix a whole run in advance and calibrate its noise to the budget exactly.
 
-    ``mu``, ``clip`` and ``noise_std`` of the metadata are set here, in this order, for the
-    schedules that follow. Only the ratios of the values of the noise schedule matter. A given noise
-    multiplier is that of the first iteration, and is not calibrated. The number of ``"budget"``
-    iterations is then the largest that the budget allows.
+    Only the ratios of the values of the noise schedule matter. A given noise multiplier is that of
+    the first iteration, and is not calibrated. ``"budget"`` is the most iterations it allows.
 
     With sensitivities D_t and a noise shape s_t the multipliers are
     ``z_t = sqrt(sum_i (D_i/s_i)^2) / (mu D_t/s_t)``, so that the standard deviations ``z_t D_t``
-    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. This mu is of the budget that the first
-    and the last releases leave. With mini-batches (``metadata.sampling_rate`` below 1) the
-    multipliers ``z_t`` are rounded up to 12 distinct ones. They are scaled until the privacy loss
-    distribution of the whole run meets the budget.
+    are proportional to s_t and ``sum_t 1/z_t^2 = mu^2``. This mu is of the budget that the other
+    releases leave. With mini-batches the z_t are rounded up to 12 distinct ones, and scaled until
+    the privacy loss distribution of the whole run meets the budget.
     """
     longest = isinstance(n_iter, str) and n_iter == "budget"
     n_iter = 1 if longest else check_whole("max_iter", n_iter)

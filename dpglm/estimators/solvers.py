@@ -30,20 +30,10 @@ if TYPE_CHECKING:
 class Whitening:
     """The releases of a preconditioner, and their post-processing.
 
-    Attributes
-    ----------
-    scales : ndarray of shape (n_columns,)
-        The powers of two that columns were multiplied by first.
-    moment : ndarray of shape (n_columns,) or (n_columns, n_columns)
-        The noisy mean second moment of the scaled and clipped rows, not centered.
-    basis : ndarray of the same shape
-        P, or its diagonal, for the columns of the table.
-    effective_dimension : float
-        Trace of the whitened second moment, 1 or more: about the number of directions above noise.
-    noise_std : float
-        Standard deviation of the noise on the sum.
-    events : list of Event
-        The cost of the releases.
+    ``scales`` are the powers of two that columns were multiplied by first. ``moment`` is the noisy
+    mean second moment of the scaled and clipped rows, not centered. ``basis`` is P for the columns
+    of the table. Both are matrices, or their diagonals. ``noise_std`` is that on the sum. The
+    effective dimension is the trace of the whitened second moment, 1 or more.
     """
 
     scales: np.ndarray = field(repr=False)
@@ -58,26 +48,11 @@ class Whitening:
 class Debiased:
     """The releases after the descent, for intervals, and their post-processing.
 
-    All but ``coef`` and ``left_out`` are in k coordinates v; ``basis @ v`` are coefficients.
-
-    Attributes
-    ----------
-    n_records : int
-        Public.
-    coef : ndarray of shape (n_columns,)
-        The estimate, zero for the columns that were left out of the model.
-    left_out : ndarray of bool, shape (n_columns,)
-        Columns that were left out, because their mean square is too small.
-    basis : ndarray of shape (n_columns, k)
-    curvature, inverse : ndarray of shape (k, k)
-        Curvature of the loss, its noise removed, times the dispersion: the variance of a sum of
-        gradients; and the inverse of curvature plus penalty.
-    seen, directions : ndarray of shape (k,) and (k, k)
-        Eigenvectors of the curvature, and which of them are above the noise level.
-    noise_std : float
-        Standard deviation of the noise in the mean of the gradients of the estimate.
-    dispersion : float
-        As ``dispersion_`` of a regressor; 1 for classifiers.
+    All but ``coef`` and ``left_out`` (n_columns,) are in k coordinates v; ``basis @ v`` are
+    coefficients. ``curvature`` is that of the loss, its noise removed, times the dispersion: the
+    variance of a sum of gradients. ``inverse`` is that of curvature plus penalty. ``directions``
+    are eigenvectors of the curvature, and ``seen`` says which are above the noise level.
+    ``noise_std`` is that of the mean of the gradients of the estimate.
     """
 
     n_records: int
@@ -96,15 +71,9 @@ class Debiased:
 class ReleasedTarget:
     """The middle and the unit of a numeric target, as released.
 
-    Attributes
-    ----------
-    middle, unit : float
-        The descent saw ``(y - middle) / unit``, or ``y / unit`` with a log link.
-    residual : float
-        Usual size of a residual, over the unit; 1 without a log link.
-    bounds : tuple of float
-        The range of predictions: public, or what the histogram showed.
-    log_link : bool
+    The descent had ``(y - middle) / unit``, or ``y / unit`` with a log link. ``residual`` is the
+    usual size of a residual over the unit, 1 without a log link. ``bounds`` is the range of
+    predictions: public, or what the histogram showed.
     """
 
     middle: float
@@ -197,19 +166,11 @@ class FitTrace:
         return [step for step in self.step if step]
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the table.
-
-        Raises
-        ------
-        ImportError
-            Without pandas; ``pip install "dpglm[data]"``.
-        """
+        """Return the table; needs pandas."""
         pd = require("pandas", "data", "The to_frame of a trace")
         columns = {name: getattr(self, name) for name in self._columns}
         if "noise_std" in columns:
             columns["mu"] = [math.nan if e.mu is None else e.mu for e in self.events]
-        if None in columns.get("step", []):
-            columns["step"] = pd.array(columns["step"], dtype="Float64")
         name = "release_number" if "iteration" in columns else "iteration"
         n_rows = len(getattr(self, self._columns[0])) if self._columns else 0
         return pd.DataFrame(columns, index=pd.RangeIndex(1, n_rows + 1, name=name))

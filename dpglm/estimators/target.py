@@ -5,7 +5,6 @@ classifier are in that of its slopes. Clipping moves the intercept where residua
 few noisy gradients of the intercept alone come after the descent, with a wider clipping norm.
 """
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -58,13 +57,9 @@ def target_releases(
         (_UNIT, "the unit of residuals", histogram, True),
     ]
     n_steps = defaults.N_INTERCEPT * (intercept and n_mu >= defaults.MIN_INTERCEPT_N_MU)
-    step = defaults.INTERCEPT_FRACTION / defaults.N_INTERCEPT
-
-    def release(name: str, purpose: str, fraction: float) -> PlannedRelease:
-        return PlannedRelease(name, purpose, fraction, 1 / (budget.mu * math.sqrt(fraction)))
-
-    counts = tuple(release(*of) for *of, needed in planned if needed)
-    return counts, (release("gradient", "the intercept", step),) * n_steps
+    step = "gradient", "the intercept", defaults.INTERCEPT_FRACTION / defaults.N_INTERCEPT
+    counts = tuple(PlannedRelease.at(budget.mu, *of) for *of, needed in planned if needed)
+    return counts, (PlannedRelease.at(budget.mu, *step),) * n_steps
 
 
 def settle_target(

@@ -263,7 +263,7 @@ class Preconditioner(BaseEstimator):
             of_units = min(defaults.UNITS_FRACTION, (1 - fraction) / 2)
             planned.insert(0, (*units, of_units))
         releases = tuple(
-            PlannedRelease(name, purpose, left * fraction, 1 / (mu * math.sqrt(left * fraction)))
+            PlannedRelease.at(mu, name, purpose, left * fraction)
             for name, purpose, fraction in planned
         )
         return type(self)(fraction, damping, norm), releases
