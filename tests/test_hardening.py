@@ -257,7 +257,7 @@ def test_a_fitted_model_holds_no_data_no_exact_sum_and_no_source_of_noise(
     for item in reachable(model):
         assert not isinstance(
             item,
-            np.random.RandomState | np.random.Generator | noise._SeededEntropy
+            np.random.RandomState | np.random.Generator | noise.EntropySource
             | Objective | Vault | ReleaseRecorder,
         )  # fmt: skip
         if isinstance(item, np.ndarray):

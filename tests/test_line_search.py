@@ -187,11 +187,10 @@ def test_carried_scores_stay_accurate_over_a_long_search():
     [
         ({"coef": np.zeros(2)}, "coef must have shape"),
         ({"direction": np.zeros(2)}, "direction must have shape"),
-        ({"steps": np.array([0.1, 0.2])}, "starts at 0"),
-        ({"steps": np.zeros(0)}, "starts at 0"),
-        ({"steps": np.array([0.0, np.inf])}, "finite"),
-        ({"steps": np.array([0.0, 0.1, 0.3])}, "equally spaced"),
-        ({"steps": np.array([0.0, -0.1])}, "increasing"),
+        *(
+            ({"steps": np.array(steps)}, "equally spaced from 0")
+            for steps in ([0.1, 0.2], [], [0.0, np.inf], [0.0, 0.1, 0.3], [0.0, -0.1], [-0.1, 0.0])
+        ),
         ({"loss_clip": None}, "either loss_clip or clip"),
         ({"clip": 1.0}, "either loss_clip or clip"),
         ({"loss_clip": 0.0}, "loss_clip must be positive"),

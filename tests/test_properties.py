@@ -71,8 +71,7 @@ def test_any_illegal_value_is_refused_before_noise_is_drawn(estimator, data, ill
     estimator.set_params(**{name: value})
     drawn = []
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (noise._SeededEntropy, noise._OperatingSystemEntropy):
-            patch.setattr(kind, "words", lambda self, count: drawn.append(count))
+        patch.setattr(noise.EntropySource, "words", lambda self, count: drawn.append(count))
         with pytest.raises(ValueError, match=r"\w"):
             estimator.fit(*data)
     assert not drawn

@@ -24,7 +24,7 @@ from numba import njit
 from dpglm.kernels.arithmetic import EXACT, INNER, LARGEST, SMALLEST, exp, kernel, log
 from dpglm.kernels.vectors import LANES, add_across, load, max_across, spread, store, where
 
-_BLOCK_ROWS = 256
+BLOCK_ROWS = 256
 _LOGISTIC, _SOFTMAX = 0, 3
 # Margins beyond this count as not finite: products with slopes and weights must not overflow.
 _LARGEST_MARGIN = 2.0**500
@@ -233,7 +233,7 @@ def margin_line_losses(
         divide a clipping norm, and each is bounded by its own largest slope
     weights, row_weights : of the classes (2,), and of the rows, padded; None if all of these are 1
     code, curvature : of the loss
-    scratch, products : float arrays (8, _BLOCK_ROWS) and (steps, LANES)
+    scratch, products : float arrays (8, BLOCK_ROWS) and (steps, LANES)
     partials : float array (chunks, steps)
     """
     n_steps = partials.shape[1]
@@ -245,8 +245,8 @@ def margin_line_losses(
         sums = partials[chunk]
         sums[:] = 0.0
         stop = min((chunk + 1) * chunk_rows, signed.size)
-        for i in range(chunk * chunk_rows, stop, _BLOCK_ROWS):
-            end = min(i + _BLOCK_ROWS, stop)
+        for i in range(chunk * chunk_rows, stop, BLOCK_ROWS):
+            end = min(i + BLOCK_ROWS, stop)
             # Rows beyond the end add nothing.
             scratch[:, end - i :] = 0.0
             _describe(
@@ -379,28 +379,6 @@ def joint_line_losses(
                 store(losses, j * LANES, load(losses, j * LANES) + loss)
         for j in range(n_steps):
             partials[chunk, j] = add_across(load(losses, j * LANES))
-
-
-def line_losses(
-    scores, slopes, signed, targets, spacing, capped, loss_clip, clip, reach, weights, row_weights,
-    code, curvature, chunk_rows, first, last, partials,
-):  # fmt: skip
-    """Write the sums of the losses over the chunks [first, last), for any number of outputs.
-
-    The arguments are those of the two kernels, and the scores have shape (K, padded rows).
-    """
-    how = weights, row_weights, code, curvature, chunk_rows, first, last
-    of_steps = aligned(partials.shape[1], LANES)
-    if targets is None:
-        margin_line_losses(
-            scores[0], slopes[0], signed, spacing, capped, loss_clip, clip, reach, *how,
-            aligned(8, _BLOCK_ROWS), of_steps, partials,
-        )  # fmt: skip
-    else:
-        joint_line_losses(
-            scores, slopes, signed, targets, spacing, loss_clip, *how,
-            *aligned(2, len(scores), LANES), of_steps, partials,
-        )  # fmt: skip
 
 
 def aligned(*shape: int) -> np.ndarray:

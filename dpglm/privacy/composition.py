@@ -143,7 +143,7 @@ def _composed_epsilon(events: Runs, delta: float, distance: int, *, coarseness: 
 def _of_each_record(events: Runs) -> list[Runs]:
     """Return all that may be about one record, which is in one part of each parallel event.
 
-    Parts with a mu are separate cases only if cases are few and one part has a pure release, which
+    Parts with a mu are separate cases only if cases are few: a part may have a pure release, which
     may count by its epsilon. Otherwise the largest mu holds for all of them.
     """
     parallel = [run for run in events if isinstance(run[0], ParallelEvent)]
@@ -151,17 +151,12 @@ def _of_each_record(events: Runs) -> list[Runs]:
     for at, (event, count) in enumerate(events):
         if (event, count) not in parallel:
             continue
-        if event.mu is None or (few and _holds_pure(event)):
+        if event.mu is None or few:
             taken = combinations_with_replacement(dict.fromkeys(event.parts), count)
             others = events[:at], events[at + 1 :]
             worlds = ((*others[0], *chain.from_iterable(parts), *others[1]) for parts in taken)
             return [runs for world in worlds for runs in _of_each_record(world)]
     return [events]
-
-
-def _holds_pure(event: Event) -> bool:
-    parts = event.parts if isinstance(event, ParallelEvent) else ()
-    return any(each.is_pure or _holds_pure(each) for part in parts for each, _ in part)
 
 
 def _simplified(events: Runs) -> tuple[float, Runs]:

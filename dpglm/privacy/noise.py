@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.special import erfc, ndtri
@@ -22,37 +22,21 @@ _CENTRAL_TAIL = math.exp(-2)
 _DIGITS = 70
 
 
-class EntropySource(Protocol):
-    """Uniform 64-bit words, a count of those drawn, and whether a seed reproduces them."""
+class EntropySource:
+    """Uniform 64-bit words, a count of those drawn, and whether a seed reproduces them.
 
-    seeded: bool
-    words_drawn: int
+    Without a seed they are the operating system's, never buffered: a forked child cannot repeat
+    them. Anyone who knows the seed can subtract the noise.
+    """
+
+    def __init__(self, seed: int | np.random.RandomState | None = None) -> None:
+        self.seeded, self.words_drawn = seed is not None, 0
+        self._draw = check_random_state(seed).bytes if self.seeded else os.urandom
 
     def words(self, count: int) -> np.ndarray:
         """Return ``count`` fresh uniform words, uint64 of shape (count,)."""
-
-
-class _OperatingSystemEntropy:
-    """Words from the operating system, never buffered: a forked child cannot repeat them."""
-
-    seeded, words_drawn = False, 0
-
-    def words(self, count: int) -> np.ndarray:
         self.words_drawn += count
-        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64, count=count)
-
-
-class _SeededEntropy:
-    """Reproducible words for tests: anyone who knows the seed can subtract the noise."""
-
-    seeded, words_drawn = True, 0
-
-    def __init__(self, random_state: np.random.RandomState) -> None:
-        self._random_state = random_state
-
-    def words(self, count: int) -> np.ndarray:
-        self.words_drawn += count
-        return np.frombuffer(self._random_state.bytes(8 * count), dtype=np.uint64, count=count)
+        return np.frombuffer(self._draw(8 * count), dtype=np.uint64, count=count)
 
 
 # The seed of this thread's noise, for tests; a ledger states whether there is a seed.
@@ -108,8 +92,7 @@ def entropy_source(seed: int | np.random.RandomState | None = None) -> EntropySo
 
     Without a seed here, that of `seeded_noise` counts.
     """
-    seed = noise_seed.get() if seed is None else seed
-    return _OperatingSystemEntropy() if seed is None else _SeededEntropy(check_random_state(seed))
+    return EntropySource(noise_seed.get() if seed is None else seed)
 
 
 def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndarray:
@@ -225,7 +208,7 @@ def fixed_sample(n_rows: int, rate: float, entropy: EntropySource) -> np.ndarray
 
 def secret_choice(count: int) -> int:
     """Draw one of ``0, ..., count - 1``: the release to check."""
-    return uniform_below(count, _OperatingSystemEntropy())
+    return uniform_below(count, EntropySource())
 
 
 def _skips(count: int, rate: float, entropy: EntropySource) -> np.ndarray:

@@ -33,7 +33,14 @@ from scipy import sparse
 from dpglm.kernels import one_blas_thread, run_chunks
 from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import ROW_GROUP
-from dpglm.kernels.line_search import advance, line_losses
+from dpglm.kernels.line_search import (
+    BLOCK_ROWS,
+    advance,
+    aligned,
+    joint_line_losses,
+    margin_line_losses,
+)
+from dpglm.kernels.vectors import LANES
 from dpglm.losses import Loss, NumericLoss, Softmax
 from dpglm.sums.reference import Reference, parts_of_groups, sums_by_class
 from dpglm.sums.rows import NORM_ROWS, near_centre, rows_of
@@ -531,15 +538,9 @@ class Objective:
         coef = self._check_coef(coef, "coef")
         direction = self._check_coef(direction, "direction")
         steps = np.asarray(steps, dtype=np.float64)
-        if steps.ndim != 1 or steps.size == 0 or steps[0] != 0 or not np.isfinite(steps).all():
-            raise ValueError(
-                f"steps must be a vector of finite numbers that starts at 0, got {steps}."
-            )
-        even = np.linspace(0.0, steps[-1], steps.size)
-        if steps[-1] < 0 or not np.allclose(steps, even, rtol=1e-12, atol=0.0):
-            raise ValueError(f"steps must be equally spaced and increasing, got {steps}.")
-        if self._numbers is not None:
-            raise TypeError("The losses along a line are of labels, not of numbers.")
+        even = np.linspace(0.0, steps.max(initial=0.0, where=steps < np.inf), steps.size)
+        if steps.size < 1 or not np.allclose(steps, even, rtol=1e-12, atol=0.0):
+            raise ValueError(f"steps must be equally spaced from 0 on, got {steps}.")
         if (loss_clip is None) == (clip is None):
             raise ValueError(
                 f"Give either loss_clip or clip, got loss_clip={loss_clip!r}, clip={clip!r}."
@@ -556,11 +557,39 @@ class Objective:
                 return self._of_divided("line_losses", coef, clip, direction, steps)
         line = self._take_line(coef) or Line(coef, self._scores(coef))
         line.turn(direction, steps, self._scores(direction, out=line.slopes))
-        targets = (self._signed, self._targets, self._weights, self._row_weights)
-        divided = self._parts is not None
-        sums = line.loss_sums(targets, self.loss, loss_clip, clip, self._run, divided)
         self._line = line
-        return sums
+        return self._sums_along(line, loss_clip, clip)
+
+    def _sums_along(self, line, loss_clip, clip):
+        """Sum the losses of all rows at each step of a line."""
+        n_steps, capped = line.steps.size, clip is not None
+        spacing = float(line.steps[-1]) / max(1, n_steps - 1)
+        clip = min(float(clip), LARGEST) if capped else LARGEST
+        loss_clip = LARGEST if capped else min(float(loss_clip), LARGEST)
+        reach = None
+        if self._parts is None:
+            reach = min(spacing * _norm(line.direction) * clip, LARGEST / n_steps)
+        chunk_rows = rows_per_chunk(self._signed.size, 1)
+        partials = np.empty((-(-self._signed.size // chunk_rows), n_steps))
+        how = self._weights, self._row_weights, self.loss.code, self.loss.curvature, chunk_rows
+
+        def add_losses(first, last):
+            scratch = aligned(n_steps + max(BLOCK_ROWS, 2 * self._n_outputs), LANES)
+            of_steps, of_rows = scratch[:n_steps], scratch[n_steps:]
+            if self._targets is None:
+                margin_line_losses(
+                    line.scores[0], line.slopes[0], self._signed, spacing, capped, loss_clip, clip,
+                    reach, *how, first, last, of_rows.reshape(8, -1), of_steps, partials,
+                )  # fmt: skip
+            else:
+                start, pace = of_rows[: 2 * self._n_outputs].reshape(2, -1, LANES)
+                joint_line_losses(
+                    line.scores, line.slopes, self._signed, self._targets, spacing, loss_clip,
+                    *how, first, last, start, pace, of_steps, partials,
+                )  # fmt: skip
+
+        self._run(add_losses, len(partials), line.scores.size * n_steps)
+        return partials.sum(axis=0)
 
     def line_rounding(self, n_samples: int, bound: float) -> float:
         """Bound the rounding error of each of the sums of `line_losses`.
@@ -810,58 +839,28 @@ class Line:
     def __init__(self, coef: np.ndarray, scores: np.ndarray) -> None:
         self.scores = scores
         self.slopes = None
-        self._coef, self._steps = coef.copy(), ()
-        self._travelled = 0.0
+        self._coef, self._travelled, self.steps = coef.copy(), 0.0, ()
 
     def turn(self, direction: np.ndarray, steps: np.ndarray, slopes: np.ndarray) -> None:
         """Search along another direction, whose scores are `slopes`."""
-        self.slopes = slopes
-        self._direction, self._steps = direction.copy(), steps.copy()
+        self.slopes, self.direction, self.steps = slopes, direction.copy(), steps.copy()
 
     def carry_to(self, coef: np.ndarray) -> bool:
         """Move the scores to `coef`, unless it is off the line or they would be too inaccurate."""
         if np.array_equal(coef, self._coef):
             return True
-        for step in self._steps:
-            if np.array_equal(coef, self._coef - step * self._direction):
+        for step in self.steps:
+            if np.array_equal(coef, self._coef - step * self.direction):
                 break
         else:
             return False
         length = _norm(coef)
-        self._travelled += length + step * _norm(self._direction)
+        self._travelled += length + step * _norm(self.direction)
         if not self._travelled <= min(_LONGEST_WAY * length, _LARGEST_NORM):
             return False
         advance(self.scores.reshape(-1), self.slopes.reshape(-1), step)
         self._coef = coef.copy()
         return True
-
-    def loss_sums(self, targets, loss, loss_clip, clip, run, divided=False):
-        """Sum the losses of all rows at each step; see `Objective.line_losses`.
-
-        `targets` are the signed inverse norms of rows, their classes, and the weights of classes
-        and of rows. `divided` says whether these divide `clip`, and `run` shares chunks among
-        threads.
-        """
-        signed, classes, *weights = targets
-        n_steps, n_rows = self._steps.size, signed.size
-        spacing = float(self._steps[-1]) / max(1, n_steps - 1)
-        chunk_rows = rows_per_chunk(n_rows, 1)
-        partials = np.empty((-(-n_rows // chunk_rows), n_steps))
-        capped = clip is not None
-        clip = min(float(clip), LARGEST) if capped else LARGEST
-        loss_clip = LARGEST if capped else min(float(loss_clip), LARGEST)
-        reach = min(spacing * _norm(self._direction) * clip, LARGEST / n_steps)
-        reach = None if divided else reach
-        kind = (*weights, loss.code, loss.curvature, chunk_rows)
-
-        def add_losses(first, last):
-            line_losses(
-                self.scores, self.slopes, signed, classes, spacing, capped, loss_clip, clip, reach,
-                *kind, first, last, partials,
-            )  # fmt: skip
-
-        run(add_losses, len(partials), self.scores.size * n_steps)
-        return partials.sum(axis=0)
 
 
 def _norm(vector):
