@@ -238,25 +238,19 @@ def _found(
     folders = {"data_home": data_home, "DPGLM_DATA": os.environ.get("DPGLM_DATA")}
     folders = {k: plain_path(f, folder=True) for k, f in folders.items() if f is not None}
     for folder in folders.values():
-        missing = [file for file in files if not (folder / file).is_file()]
-        if not missing:
+        if all((folder / file).is_file() for file in files):
             return read(folder, names)
-        if len(missing) < len(files):
-            raise FileNotFoundError(
-                f"{folder} holds a part of {name}, but not {' and '.join(missing)}; add the rest."
-            )
-    error, why = None, "with download_if_missing=False"
+    why: Any = "download_if_missing=False"
     try:
         if download_if_missing:
             return download(folders.get("data_home"), names)
-    except OSError as caught:
-        error, why = caught, f"and not downloaded ({caught})"
-    looked_in = " or ".join(f"{key}={str(folder)!r}" for key, folder in folders.items())
+    except OSError as error:
+        why = error
+    where = {key: str(folder) for key, folder in folders.items()} or "any folder"
     raise FileNotFoundError(
-        f"{' and '.join(files)} not found in "
-        f"{looked_in or 'any folder, as data_home is None and DPGLM_DATA is not set'}, {why}; "
-        "put the data into a folder and pass it as data_home, or set DPGLM_DATA to it."
-    ) from error
+        f"{' and '.join(files)} not found in {where}, and not downloaded ({why}); put the data "
+        "into a folder and pass it as data_home, or set DPGLM_DATA to it."
+    )
 
 
 _N_STRATA = 5

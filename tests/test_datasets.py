@@ -303,9 +303,9 @@ def test_columns_may_stand_in_any_order_beside_others(tmp_path):
 
 
 WRONG = {
-    "no column 'job'; its header names": {"header": "age,grade,full time,work,paid"},
+    "no column 'job', which the schema names": {"header": "age,grade,full time,work,paid"},
     "no column 'paid'": {"header": "age,grade,full time,job,wage"},
-    "has several columns 'age'; give each": {"header": "age,age,full time,job,paid"},
+    "has several columns 'age'; rename all but one": {"header": "age,age,grade,full time,job,paid"},
     "no rows below its header": {"rows": []},
     "'age' holds something that is not a finite number .* the first in row 2": {
         "rows": [ROWS[0], "old,1,True,cook,1"]
@@ -327,7 +327,7 @@ def test_what_does_not_fit_the_schema_is_refused_in_words(tmp_path, sentence):
 def test_a_file_that_is_no_table_is_refused(tmp_path, content):
     path = tmp_path / "staff.csv"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"is not a CSV file|no column 'age'"):
+    with pytest.raises(ValueError, match=r"is not a CSV file|none of the columns 'age'"):
         read_csv(path, STAFF)
 
 

@@ -509,7 +509,7 @@ def test_dayone_commands_write_utf8_whatever_the_console_is(console, tmp_path, m
     Path("m.json").write_bytes(Path("m.json").read_bytes().decode().encode("utf-8-sig"))
     assert "groß" in run("predict", "m.json", "t.csv", "--probabilities").decode()
     assert "No problem was found" in run("schema", "t.csv", "--check", "s.json").decode()
-    run("report", "m.json", "--output", "r.md")
+    run("report", "m.json", "--output", "r.html")
 
 
 def test_dayone_long_lists_of_categories_take_time_in_proportion():

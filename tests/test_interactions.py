@@ -276,7 +276,7 @@ def test_a_search_chooses_between_them():
         (0, "interactions=0"),
         (True, "interactions=True"),
         ("age", "interactions='age'"),
-        ({("age", "wage")}, "a list of pairs"),
+        ({("age", "wage")}, "list of distinct pairs"),
         ([5], "pairs of two of"),
         ([("age", ["wage"])], "pairs of two of"),
         ([("age", "age")], "pairs of two of"),
@@ -295,7 +295,7 @@ def test_what_cannot_be_meant_is_refused(interactions, said):
 
 
 def test_one_column_has_no_interactions_and_intervals_are_refused():
-    with pytest.raises(ValueError, match="two columns"):
+    with pytest.raises(ValueError, match="pairs of two of"):
         Schema("one", [NumericColumn("x", 0, 1)], Target("y", [0, 1]), interactions=4)
     schema = replace(SCHEMA, interactions=4)
     model = DPLogisticRegression(classes=[0, 1], inference_fraction=0.5, epsilon=50)
@@ -310,7 +310,7 @@ def test_one_column_has_no_interactions_and_intervals_are_refused():
 
 def test_a_column_is_not_called_like_a_pair():
     columns = [NumericColumn(name, 0, 1) for name in ("a", "b", "a x b")]
-    with pytest.raises(ValueError, match="a column has that name"):
+    with pytest.raises(ValueError, match="a column has such a name"):
         Schema("s", columns, Target("y", [0, 1]), interactions=[("b", "a")])
 
 

@@ -105,7 +105,7 @@ MALFORMED = [
     (("columns", 0, "categories"), "cook", "'job' has categories='cook'"),
     (("columns", 0, "categories"), ["cook", 1], "'job' has categories=['cook', 1]"),
     (("columns", 0, "categories"), ["cook", None], "'job' has categories=['cook', None]"),
-    (("columns", 0, "categories"), ["cook", "?", "cook"], "'job' has 'cook' twice"),
+    (("columns", 0, "categories"), ["cook", "cook"], "'cook', 'cook']; list each value once"),
     (("columns", 2, "categories"), [2, 1], "'rooms' has categories=[2, 1]"),
     (("target",), "rich", "the target is 'rich'"),
     (("target",), {"name": "rich"}, "upper=None and kind=None; give either labels, or lower"),
@@ -114,7 +114,7 @@ MALFORMED = [
     (("target",), {"name": "rich", "lower": 1, "upper": 1}, "'rich' has lower=1.0 and upper=1.0"),
     (("target",), {"name": "rich", "kind": "text"}, "kind='text'; leave it out, or give 'number'"),
     (("target", "labels"), ["yes"], "'rich' has labels=['yes']"),
-    (("target", "labels"), ["yes", "yes"], "'rich' has 'yes' twice"),
+    (("target", "labels"), ["yes", "yes"], "labels=['yes', 'yes']; list each value once"),
     (("target", "labels"), [True, False], "'rich' has labels=[True, False]"),
 ]
 
@@ -197,8 +197,8 @@ def test_scaler_never_leaves_the_unit_interval():
 @pytest.mark.parametrize(
     ("lower", "upper", "says"),
     [
-        ([0, 0, 0], 1, "lower has shape (3,) but X has 2 columns"),
-        (0, [1, np.nan], "upper=[1, nan] is not finite"),
+        ([0, 0, 0], 1, "lower=[0, 0, 0] must be a finite number, or one per column (2)"),
+        (0, [1, np.nan], "upper=[1, nan] must be a finite number"),
         (0, [1, 0], "lower=0.0 and upper=0.0 in column 1"),
         (1, 0, "lower=1.0 and upper=0.0 in column 0"),
         (-1e308, 1e308, "finite difference"),

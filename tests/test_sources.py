@@ -175,7 +175,7 @@ def test_parquet_equals_the_encoded_table(tmp_path, census):
         if sparse_output:
             # Blocks of the default size are no larger than they say, curves included.
             largest = ParquetSource(tmp_path, schema, sparse_output=True)._batch_rows
-            assert 0.5 < largest * 12 * rows.nnz / rows.shape[0] / base.BLOCK_BYTES <= 1
+            assert 0.3 < largest * 12 * rows.nnz / rows.shape[0] / base.BLOCK_BYTES <= 1
         assert_array_equal((rows.toarray() if sparse_output else rows), encoded[400:800])
         assert last.shape[0] == 300
         for estimator in ESTIMATORS[: 1 if sparse_output else 2]:
@@ -383,7 +383,7 @@ def test_a_row_that_grows_while_its_norm_is_taken_is_noticed(census, monkeypatch
 def test_a_cache_that_is_no_folder_is_refused(census):
     source = ArraySource(Slices(census[0]), census[1], block_rows=BLOCK)
     source.cache = 1
-    with pytest.raises(TypeError, match="cache=1 must be None, True or the path of a") as e:
+    with pytest.raises(TypeError, match="path=1 must be the path of a") as e:
         DPLogisticRegression(max_iter=3).fit(source)
     assert not hasattr(e.value, "privacy_ledger")
 

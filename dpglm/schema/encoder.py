@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
@@ -11,7 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm.checks import check_rows, check_unmasked
+from dpglm.checks import check_unmasked
 from dpglm.exceptions import KnownArguments, UtilityWarning
 from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_max_row_norm
@@ -22,18 +23,11 @@ class _RowEncoder(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> Any:
         if is_dask(X):
-            return X.map_partitions(self._frame, meta=self._frame(X._meta))
+            encoder = SchemaEncoder(self.schema_).set_output(transform="pandas")
+            return X.map_partitions(encoder.transform, meta=encoder.transform(X._meta))
         raw, schema = read_columns(X, self.schema.feature_names), self.schema_
         numbers = {c.name: c.numbers(raw[c.name]) for c in schema.encoded_columns}
         return encode_all(schema, numbers, self.sparse_output)
-
-    def _frame(self, part: Any) -> Any:
-        """Encode a partition of a Dask data frame."""
-        import pandas as pd
-
-        rows = SchemaEncoder(self.schema_).transform(part)
-        frame = pd.DataFrame(rows, index=part.index, columns=self.get_feature_names_out())
-        return with_max_row_norm(frame, self.schema_.max_row_norm(fit_intercept=False))
 
 
 @dataclass(eq=False, repr=False)
@@ -234,21 +228,14 @@ class PublicBoundsScaler(KnownArguments, OneToOneFeatureMixin, TransformerMixin,
         return (np.clip(X, self.lower_, self.upper_) - self.lower_) / (self.upper_ - self.lower_)
 
     def _checked(self, X: Any, **changes: Any) -> np.ndarray:
-        check_rows(X)
         return validated(lambda: validate_data(self, X, dtype=np.float64, **changes), X)
 
     def _bound(self, name: str) -> np.ndarray:
-        value = getattr(self, name)
+        value, n = getattr(self, name), self.n_features_in_
         check_unmasked(name, value)
-        try:
+        bound = np.array(np.nan)
+        with suppress(TypeError, ValueError, OverflowError):
             bound = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name}={value!r} must be a number, or one per column.") from None
-        if bound.shape not in ((), (self.n_features_in_,)):
-            raise ValueError(
-                f"{name} has shape {bound.shape} but X has {self.n_features_in_} columns; give "
-                "one number, or one per column."
-            )
-        if not np.isfinite(bound).all():
-            raise ValueError(f"{name}={value!r} is not finite; give finite public bounds.")
-        return np.broadcast_to(bound, (self.n_features_in_,)).copy()
+        if bound.shape not in ((), (n,)) or not np.isfinite(bound).all():
+            raise ValueError(f"{name}={value!r} must be a finite number, or one per column ({n}).")
+        return np.broadcast_to(bound, (n,)).copy()

@@ -1,9 +1,11 @@
 """Smooth features of several columns at once, drawn from public facts alone."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -80,23 +82,21 @@ class InteractionFeatures:
 
 def check_interactions(interactions: Any, names: Sequence[str]) -> Any:
     """Return a number, or a tuple of pairs of these names as they are listed."""
-    # No sets, whose order differs from run to run, nor iterators, which can be read once.
-    if not isinstance(interactions, list | tuple | np.ndarray):
-        if isinstance(interactions, Iterable):
-            raise ValueError(f"interactions={interactions!r}: give a number or a list of pairs.")
-        if len(names) < 2:
-            raise ValueError(f"interactions={interactions!r} needs two columns without free text.")
+    if isinstance(interactions, Integral) and len(names) > 1:
         return check_whole("interactions", interactions)
-    chosen = []
-    for pair in interactions:
-        pair = tuple(map(str, pair)) if isinstance(pair, list | tuple | np.ndarray) else pair
-        if not isinstance(pair, tuple) or len(pair) != 2 or len({*pair} & {*names}) < 2:
-            raise ValueError(f"interactions has {pair!r}; give pairs of two of {list(names)}.")
-        chosen.append(tuple(sorted(pair, key=names.index)))
-        if {" x ".join(chosen[-1]), " x ".join(chosen[-1][::-1])} & {*names}:
-            raise ValueError(f"interactions has {pair!r}, and a column has that name; rename it.")
-    if not chosen or len({*chosen}) < len(chosen):
-        raise ValueError(f"interactions={interactions!r} must list distinct pairs.")
+    chosen: list[tuple[str, ...]] = []
+    # No sets, whose order differs from run to run, nor iterators, which can be read once.
+    if isinstance(interactions, list | tuple | np.ndarray):
+        with suppress(TypeError, ValueError):  # of what is no pair of these names
+            chosen = [tuple(sorted(map(str, pair), key=names.index)) for pair in interactions]
+    are_pairs = all(len(pair) == len({*pair}) == 2 for pair in chosen)
+    if not (chosen and are_pairs and len({*chosen}) == len(chosen)):
+        raise ValueError(
+            f"interactions={interactions!r} must be a number, or a list of distinct pairs of two "
+            f"of {list(names)}."
+        )
+    if {" x ".join(order) for pair in chosen for order in (pair, pair[::-1])} & {*names}:
+        raise ValueError(f"interactions has {chosen}, and a column has such a name; rename it.")
     return tuple(chosen)
 
 

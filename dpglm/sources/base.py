@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property, partial
-from os import PathLike
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -140,15 +139,10 @@ class CachedBlocks:
 
 
 @contextmanager
-def kept_in_a_file(source: Source) -> Iterator[CachedBlocks]:
+def kept_in_a_file(source: LocalSource) -> Iterator[CachedBlocks]:
     """Keep the blocks of a source in a file without a name that no end of the process leaves."""
-    cache, anywhere = source.cache, isinstance(source.cache, (bool, np.bool_))
-    if not isinstance(source, LocalSource) or not (anywhere or isinstance(cache, (str, PathLike))):
-        raise TypeError(
-            f"cache={cache!r} must be None, True or the path of a folder, of a source whose blocks "
-            "are read in this process."
-        )
-    with TemporaryFile(dir=None if anywhere else plain_path(cache, folder=True)) as file:
+    folder = None if source.cache is True else plain_path(source.cache, folder=True)
+    with TemporaryFile(dir=folder) as file:
         try:
             yield CachedBlocks(source, file)
         finally:

@@ -11,7 +11,7 @@ from sklearn.utils import Bunch
 from dpglm.exceptions import require
 from dpglm.schema.columns import CategoricalColumn, NumericColumn
 from dpglm.schema.table import Schema, load_schema, plain_path
-from dpglm.schema.values import composed, distinct
+from dpglm.schema.values import check_names, distinct
 
 
 def read_csv(path: str | os.PathLike[str], schema: Schema | str | os.PathLike[str]) -> Bunch:
@@ -78,7 +78,11 @@ def read_texts(path: str | os.PathLike[str], names: Sequence[str] | None = None)
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
             head = [name.strip() for name in next(reader, [])]
             names = head if names is None else names
-            wanted = _places(path, head, names)
+            own = check_names(dict.fromkeys(head), names)
+            twice = [name for name in own if head.count(name) > 1]
+            if twice:
+                raise ValueError(f"{path} has several columns {twice[0]!r}; rename all but one.")
+            wanted = [*map(head.index, own)]
             for row in reader:
                 if len(row) != len(head) or reader.line_num != len(rows) + 2:
                     raise csv.Error
@@ -106,14 +110,3 @@ def read_untyped(path: str | os.PathLike[str]) -> Any:
     """Return a CSV file as a DataFrame, of the types that pandas guesses from the values."""
     texts = read_texts(path).to_csv(index=False, quoting=csv.QUOTE_ALL)
     return require("pandas", "data", "A CSV file").read_csv(io.StringIO(texts))
-
-
-def _places(path: Any, head: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return where the header of a CSV file has these names, each of them once."""
-    head, names = ([*map(composed, texts)] for texts in (head, names))
-    for name in names:
-        if name not in head:
-            raise ValueError(f"{path} has no column {name!r}; its header names {[*head]}.")
-        if head.count(name) > 1:
-            raise ValueError(f"{path} has several columns {name!r}; give each a name of its own.")
-    return [head.index(name) for name in names]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.exceptions import require
-from dpglm.schema import Schema, TextColumn, load_schema
+from dpglm.schema import Schema, load_schema
 from dpglm.schema.table import plain_path
 from dpglm.schema.values import check_names, composed, read_columns, with_max_row_norm
 from dpglm.sources.base import LocalSource, rows_of_a_block
@@ -66,10 +66,8 @@ class ParquetSource(LocalSource):
         self.n_features = schema.n_encoded
         bound = schema.max_row_norm(fit_intercept=False)
         self.template = with_max_row_norm(np.empty((0, self.n_features)), bound)
-        # Free text counts as one value, each other column as the most that a row may have.
-        kinds = [c for c in schema.encoded_columns if not isinstance(c, TextColumn)]
-        n_entries = sum(c.entries(np.zeros(1))[0].size for c in kinds)
-        n_entries += len(schema.columns) - len(kinds) + schema.n_interactions
+        # A number has at most about five values, with those of its term.
+        n_entries = 5 * len(schema.columns) + schema.n_interactions
         row_bytes = 12 * n_entries if sparse_output else 8 * self.n_features
         self._batch_rows = block_rows = rows_of_a_block(block_rows, row_bytes)
         require("pyarrow", "parquet", "ParquetSource")
