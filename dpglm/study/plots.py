@@ -69,7 +69,7 @@ class Display:
         if (n := len(self.axes_)) != wanted:
             raise ValueError(f"ax holds {n} axes; {wanted} are needed, one per panel.")
         self.figure_ = self.axes_[0].figure
-        with pyplot().rc_context({"legend.frameon": False}):
+        with pyplot().rc_context({"legend.frameon": False, "date.converter": "concise"}):
             for axes, draw in zip(self.axes_, self.panels, strict=True):
                 draw(axes)
                 axes.grid(alpha=0.25)
