@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from itertools import product
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from dpglm.privacy.budget import CLIP_RANGE, PrivacyBudget
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.sums import objective
 from dpglm.sums.reference import SMALL_SQUARE
-from dpglm.workflow.releases import ScoredRecords, ScoreVault
+from dpglm.workflow import releases
 
 PROOFS, PACKAGE = Path(__file__).parent.parent / "proofs", Path(dpglm.__file__).parent
 CONSTANTS = (PROOFS / "Constants.v").read_text()
@@ -80,12 +81,12 @@ def differences(text):
             pairs.append((name, vaults.moment_sensitivity(size, relation, n), relation, size))
             moved = vaults.magnitude_sensitivity(relation, n)
             pairs.append(("magnitude_sensitivity", moved, relation, n))
-        scores = object.__new__(ScoreVault)
+        scores = object.__new__(releases.ScoreVault)
         scores._budget, scores._n_records = budget, 9
-        scores._sums = ScoredRecords(9, 2, np.ones(9), np.ones(9), loss_bound=size)
         halves = [("loss", size), ("spread", size), ("pairs", 9)]
         for name, argument in halves[: 2 if relation == "add_or_remove_one" else 3]:
-            half = scores.sensitivity(name) / budget.sensitivity(1.0)
+            with mock.patch.object(releases, "LOSS_BOUND", size):
+                half = scores.sensitivity(name) / budget.sensitivity(1.0)
             pairs.append((f"{name}_half", half, argument))
         for z, slack, d in product((1e-3, 0.7, 30.0), (0.0, 1e-6), (1, 40, 10**6)):
             sums = vaults.GaussianSum(size, z, slack)

@@ -45,6 +45,8 @@ _N_BINS = len(EDGES) + 1
 MIDDLES = np.append(EDGES, EDGES[-1] + (EDGES[1] - EDGES[0])) - (EDGES[1] - EDGES[0]) / 2
 # Counts of pairs are exact in floating point up to here.
 _MAX_RECORDS = 5 * 10**7
+# A record's log loss counts up to this, in nats.
+LOSS_BOUND = 4.0
 # A class is too small to divide by if the std of its noise may exceed a fifth of it.
 VISIBLE = 5.0
 Z = float(ndtri(0.975))
@@ -153,7 +155,6 @@ class ScoredRecords:
     predicted: np.ndarray
     score: np.ndarray | None = None
     loss: np.ndarray | None = None
-    loss_bound: float = 1.0
     # Numbers from 0 to 1 of each record, if they are predicted, and the deviances they are of.
     numbers: dict[str, np.ndarray] = field(default_factory=dict)
     deviances: Mapping[str, Deviance] = field(default_factory=dict)
@@ -182,8 +183,8 @@ class ScoredRecords:
             above = rankdata(self.score)[positive].sum() - n_positive * (n_positive + 1) / 2
             return above - n_positive * (n_counted - n_positive) / 2
         if name in ("loss", "spread"):
-            centred = self.loss - self.loss_bound / 2
-            return math.fsum(centred if name == "loss" else centred**2 - self.loss_bound**2 / 8)
+            centred = self.loss - LOSS_BOUND / 2
+            return math.fsum(centred if name == "loss" else centred**2 - LOSS_BOUND**2 / 8)
         if name == "records":
             return n_counted
         right, predicted = self.label == self.predicted, self.predicted == 1
@@ -205,8 +206,9 @@ class ScoreVault(Vault):
         Notes
         -----
         A null record adds zero. Terms of a sum are centred: each is within 1/2 of zero for a count,
-        L/2 for a loss up to L, and L^2/8 for its square, in [0, L^2/4]. A record that vanishes
-        moves the sum by this at most, a replaced one by twice this; the number of records, by 1.
+        L/2 for a loss up to L (`LOSS_BOUND`), and L^2/8 for its square, in [0, L^2/4]. A record
+        that vanishes moves the sum by this at most, a replaced one by twice this; the number of
+        records, by 1.
         Sums for regressors are of numbers from 0 to 1 less 1/2, in units of K, K^2 or the largest
         `Deviance`. Errors beyond K, half the range, count as K. "r2" and "d2" are such sums too,
         whatever the released sums are that they follow from.
@@ -220,11 +222,12 @@ class ScoreVault(Vault):
         moves it by two, which have no negative elements. Theorems: noisy_sum_moves, centred_terms,
         pairs_move, noisy_table_moves (proofs/Scores.v).
         """
-        bound, relation = self._sums.loss_bound, self._budget.neighboring_relation
+        relation = self._budget.neighboring_relation
         if name in ("cells", "table"):
             column = prefix_root(_N_BINS)[:, 0] if name == "table" else np.ones(1)
             return magnitude_sensitivity(relation, 1) * float(np.linalg.norm(column))
-        half = {"loss": bound / 2, "spread": bound**2 / 8, "records": 1.0}.get(name, 0.5)
+        halves = {"loss": LOSS_BOUND / 2, "spread": LOSS_BOUND**2 / 8, "records": 1.0}
+        half = halves.get(name, 0.5)
         if name == "pairs":
             if relation == "add_or_remove_one":
                 raise ValueError("A record moves the pairs by as much as there are records.")
@@ -288,7 +291,6 @@ def released_statistics(
     y: Any,
     budget: PrivacyBudget,
     needed: Container[str],
-    loss_bound: float = 4.0,
     pos_label: Any = None,
     deviances: Mapping[str, Deviance] | None = None,
 ) -> Iterator["Released"]:
@@ -298,7 +300,7 @@ def released_statistics(
         classes, positive = fitted_classes(model), _positive_place(model, pos_label)
     with steps_alone():
         if deviances is None:
-            records = _scored_records(model, X, y, names, loss_bound, positive)
+            records = _scored_records(model, X, y, names, positive)
         else:
             records = records_of_numbers(model, X, y, deviances)
     n_records = budget.public_n_samples(records.n_records)
@@ -350,7 +352,6 @@ def released_statistics(
             classes=classes,
             n_records=n_records,
             is_exact=is_exact,
-            loss_bound=loss_bound,
             positive=positive,
             values=values,
             std=std,
@@ -408,7 +409,7 @@ def _at_once(
 
 
 def _scored_records(
-    model: Any, X: Any, y: Any, names: Sequence[str], loss_bound: float, positive: int
+    model: Any, X: Any, y: Any, names: Sequence[str], positive: int
 ) -> ScoredRecords:
     """Return what the model says of each record that counts."""
     _check_table(X)
@@ -427,7 +428,7 @@ def _scored_records(
     if "loss" in names:
         probability = _probabilities(model, X)
         check_consistent_length(y, probability)
-        loss = np.clip(-np.log(probability[np.arange(len(y)), label]), 0.0, loss_bound)
+        loss = np.clip(-np.log(probability[np.arange(len(y)), label]), 0.0, LOSS_BOUND)
     check_consistent_length(y, predicted, score)
     counts = counted_rows(model, X, len(y))
     # A prediction that is no class is a wrong one.
@@ -440,8 +441,7 @@ def _scored_records(
         label=label[counts],
         predicted=predicted[counts],
         score=score[counts],
-        loss=np.nan_to_num(loss, nan=loss_bound)[counts],
-        loss_bound=loss_bound,
+        loss=np.nan_to_num(loss, nan=LOSS_BOUND)[counts],
     )
 
 
@@ -559,7 +559,6 @@ class Released:
     classes: np.ndarray | None
     n_records: int
     is_exact: bool
-    loss_bound: float
     positive: int
     values: dict[str, Any]
     std: dict[str, float]  # of the noise in each

@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, is_regressor
 
-from dpglm.checks import check_choice, check_number
+from dpglm.checks import check_choice
 from dpglm.exceptions import PrivacyWarning, UtilityWarning, advising, require
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.tables import Printed
 from dpglm.workflow.releases import (
     EDGES,
+    LOSS_BOUND,
     MIDDLES,
     VISIBLE,
     Deviance,
@@ -54,14 +55,9 @@ class PrivateScore:
 
 
 def counts_with_noise(matrix: PrivateScore) -> list[list[str]]:
-    """Return counts as text with the intervals of their noise, with both ends if one is cut off."""
-    value, (low, high) = matrix.value, matrix.noise_interval
-    half, texts = (high - low) / 2, np.empty(value.shape, dtype=object)
-    for k, v in np.ndenumerate(value):
-        texts[k] = f"{v:,.0f} ({low[k]:,.0f} to {high[k]:,.0f})"
-        if math.isclose(v - low[k], half[k], rel_tol=1e-6, abs_tol=1e-6):
-            texts[k] = f"{v:,.0f} ± {half[k]:,.0f}"
-    return texts.tolist()
+    """Return counts as text with the intervals of their noise."""
+    cells = np.stack([matrix.value, *matrix.noise_interval], axis=-1)
+    return [[f"{v:,.0f} ({low:,.0f} to {high:,.0f})" for v, low, high in row] for row in cells]
 
 
 def _with_errors(
@@ -181,9 +177,6 @@ class PrivateScores(Printed):
     def _single(self) -> Iterator[tuple[str, PrivateScore]]:
         return ((n, score) for n in _SINGLE if (score := getattr(self, n)) is not None)
 
-    def __getitem__(self, name: str) -> Any:
-        raise TypeError(f"Scores are attributes: take scores.{name}, or to_frame().")
-
     def to_frame(self) -> Any:
         """Return the scores that are one number as a table, with their intervals; needs pandas."""
         pd = require("pandas", "data", "The to_frame of scores")
@@ -203,7 +196,6 @@ def private_scores(
     neighboring_relation: str = "zero_out",
     n_samples_estimate: int | None = None,
     scores: Iterable[str] | None = None,
-    loss_bound: float = 4.0,
     pos_label: Any = None,
     target_bounds: tuple[float, float] | None = None,
 ) -> PrivateScores:
@@ -223,10 +215,8 @@ def private_scores(
         Any of ``"accuracy"``, ``"balanced_accuracy"``, ``"confusion_matrix"``, ``"log_loss"``, and
         for two classes ``"auc"``, ``"roc_curve"``, ``"calibration_curve"`` and ``"threshold"``.
         For a regressor any of ``"r2"``, ``"d2"``, ``"mse"`` and ``"mae"``; the second is by the
-        deviance of a Poisson or gamma model, and else the first. None takes all that the model
-        allows. Fewer are more precise.
-    loss_bound : float, default=4.0
-        A record's loss counts up to this, in nats; the noise is proportional to it.
+        deviance of a Poisson or gamma model, and else the first. A record's log loss counts up to
+        4 nats. None takes all that the model allows. Fewer are more precise.
     pos_label : label, default=None
         The positive one of two classes; by default the schema's last label, or ``classes_[1]``.
     target_bounds : tuple of float, default=None
@@ -268,7 +258,6 @@ def private_scores(
     True
     """
     budget = PrivacyBudget(epsilon, delta, neighboring_relation, n_samples_estimate)
-    loss_bound = check_number("loss_bound", loss_bound, above=1e-6, at_most=1e6)
     deviances = None
     if is_regressor(model):
         if pos_label is not None:
@@ -285,12 +274,12 @@ def private_scores(
         known = {n: ("table",) if "pairs" in of else of for n, of in known.items()}
     chosen = _chosen(model, known, scores)
     needed = {statistic for name in chosen for statistic in known[name]}
-    of = (loss_bound, pos_label, deviances)
-    statistics = released_statistics(model, X, y, budget, needed, *of)
+    statistics = released_statistics(model, X, y, budget, needed, pos_label, deviances)
     # A score below the noise level becomes NaN, without a warning.
     with statistics as released, np.errstate(all="ignore"):
         found = {name: (_SCORES | _OF_NUMBERS)[name][0](released) for name in chosen}
-        if hidden := ", ".join(filter(lambda name: _is_hidden(name, found[name]), found)):
+        single = {name: found[name] for name in _SINGLE if name in found}
+        if hidden := ", ".join(filter(lambda name: _is_hidden(name, single[name]), single)):
             warnings.warn(
                 f"The noise of {hidden} is as large as what it is of. Raise epsilon, ask for fewer "
                 "scores, or use more records.",
@@ -307,12 +296,9 @@ def private_scores(
 
 
 def _is_hidden(name: str, score: Any) -> bool:
-    """Return whether the noise of a score is as large as its counts, by released values."""
-    if name == "confusion_matrix":
-        low, high = score.noise_interval
-        return bool(((high - low).max(axis=1) / 2 > score.value.sum(axis=1)).any())
+    """Return whether the noise of a score is as large as what it is of, by released values."""
     most = max(score.value, 0.0) if name in _ERRORS else 0.5
-    return name in _SINGLE and not np.ptp(score.noise_interval) < most
+    return not np.ptp(score.noise_interval) < most
 
 
 def _chosen(model: Any, known: Iterable[str], scores: Iterable[str] | None) -> list[str]:
@@ -397,7 +383,7 @@ def _means(released: Released, *names: str) -> tuple[np.ndarray, float, Callable
 
 
 def _log_loss(released: Released) -> PrivateScore:
-    bound, (means, n, noise) = released.loss_bound, _means(released, "loss", "spread")
+    bound, (means, n, noise) = LOSS_BOUND, _means(released, "loss", "spread")
     centred = np.clip(means[0], -bound / 2, bound / 2)
     square = means[1] + bound**2 / 8
     # Largest variance of numbers between -bound / 2 and bound / 2 with this mean.
@@ -494,8 +480,8 @@ def make_private_scorer(score: str, *, epsilon: float, **settings: Any) -> Priva
     epsilon : float
         For each call, above 0.
     **settings
-        ``delta``, ``neighboring_relation``, ``n_samples_estimate``, ``loss_bound``,
-        ``pos_label`` and ``target_bounds`` of `private_scores`.
+        ``delta``, ``neighboring_relation``, ``n_samples_estimate``, ``pos_label`` and
+        ``target_bounds`` of `private_scores`.
 
     Returns
     -------
