@@ -23,10 +23,9 @@ Definition moment_rounding u B n d := 2 * (2 * (d + 12) + (chain u B n + 4) * n)
 Definition noise_std z moved slack grid d := z * (moved + grid * sqrt d + slack).
 Definition arithmetic_slack := 1 / 10 ^ 12.
 
-(* ScoreVault.sensitivity: the largest size of a centred loss up to L, of its centred square, and half
-   of what a record moves the pairs of n records. *)
-Definition loss_half L := L / 2.
-Definition spread_half L := L ^ 2 / 8.
+(* ScoreVault.sensitivity: the largest size of a number from 0 to 1, less 1/2, and half of what a
+   record moves the pairs of n records. *)
+Definition number_half := 1 / 2.
 Definition pairs_half n := (n - 1) / 2.
 
 (* Powers of two: the unit roundoff; SMALL_SQUARE, CLIP_RANGE and _LARGEST_STEP are no smaller. *)

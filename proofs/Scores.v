@@ -8,14 +8,10 @@ Theorem noisy_sum_moves {A} (null : A) (term : A -> R) half : term null = 0 ->
   moves [tt] null (fun r _ => term r) (fun rel => clip_sensitivity rel half).
 Proof. intros; apply clipped_moves; auto. intro; rewrite norm_one; auto. Qed.
 
-(* Terms are centred: a loss up to L (for counts, and numbers of regressors, L is 1), and its square. *)
+(* Terms are numbers from 0 to 1, less 1/2. *)
 (* Of dpglm/workflow/releases.py, ScoreVault.sensitivity. *)
-Theorem centred_terms L x : 0 <= x <= L -> Rabs (x - loss_half L) <= loss_half L /\
-  Rabs ((x - L / 2) * (x - L / 2) - spread_half L) <= spread_half L.
-Proof.
-  intros [H0 H1]; pose proof (Rle_0_sqr (x - L / 2)); assert (0 <= x * (L - x)) by (apply Rmult_le_pos; lra).
-  unfold loss_half, spread_half, Rsqr in *; split; apply Rabs_le; lra.
-Qed.
+Theorem centred_terms x : 0 <= x <= 1 -> Rabs (x - number_half) <= number_half.
+Proof. intros; unfold number_half; apply Rabs_le; lra. Qed.
 
 Section Pairs.
 (* sign r s: 1 if r is ranked above s, -1 if below, 0 if equal. A null record has no label. *)

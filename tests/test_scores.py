@@ -36,6 +36,7 @@ from dpglm.workflow.releases import (
     ScoredRecords,
     ScoreVault,
     prefix_root,
+    records_of_labels,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of:dpglm.exceptions.UtilityWarning")
@@ -99,14 +100,25 @@ def population(n, rng=0, slope=1.0):
     return X, (rng.random(n) < 1 / (1 + np.exp(-slope * X[:, 0]))).astype(int)
 
 
-# Small tables: a record is a label, a prediction, and one of three scores, bins and losses.
-KINDS = list(itertools.product((0, 1), (0, 1), (0, 1, 2)))
+class Tells(Known):
+    """Predicts what stands in the first column of X, with the probabilities in the second."""
+
+    def predict(self, X):
+        return X[:, 0].astype(int)
+
+    def predict_proba(self, X):
+        return np.column_stack([1 - X[:, 1], X[:, 1]])
+
+
+# Small tables: a record is a label, a prediction, and one of three probabilities, with scores in
+# the first, a middle and the last bin, and losses of 0, half of their bound, and more than it.
+KINDS = list(itertools.product((0, 1), (0, 1), (0.0, math.exp(-2), 1.0)))
 
 
 def held(kinds):
-    label, predicted, score = np.array(kinds, dtype=int).reshape(-1, 3).T
-    # In the first, a middle and the last bin.
-    return ScoredRecords(len(label), 2, label, predicted, 9.0 * (score - 1), 2.0 * score)
+    label, *X = np.array(kinds).T
+    with np.errstate(divide="ignore"):
+        return records_of_labels(Tells(), np.transpose(X), label.astype(int), list(STATISTICS), 1)
 
 
 OF_NUMBERS = ["squared", "fourth", "absolute", "deviance", "target", "variation", "null"]
@@ -154,7 +166,6 @@ def test_no_record_of_any_small_table_moves_more_than_is_charged_and_some_do(nam
     elif name == "records" and relation != "add_or_remove_one":
         assert largest_move(name, "add_or_remove_one") == 1
     else:
-        # Three losses of 0, L/2 and L: no square lies in between.
         assert largest_move(name, relation) == pytest.approx(1)
 
 

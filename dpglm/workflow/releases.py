@@ -75,7 +75,6 @@ STATISTICS = {
 }
 # Sums that need the others first, and their part of a pure epsilon.
 _LAST, _LAST_FRACTION = ("r2", "d2"), 0.25
-_COUNTS = ("records", "right", "positive", "predicted", "pairs", "cells")
 _ASSUMPTIONS = (
     "each row of X is one record, and the model predicts it from that record alone",
     "the model, its label set, and what is asked were fixed without looking at these records",
@@ -147,23 +146,24 @@ class Deviance:
 
 @dataclass(eq=False, repr=False)
 class ScoredRecords:
-    """Holds what a model says of each record (n,), null ones left out; its answers are private."""
+    """Holds what a model says of each record, null ones not counted; its answers are private."""
 
     n_records: int
-    n_classes: int
-    label: np.ndarray
-    predicted: np.ndarray
+    n_counted: int
+    # Of each counted record from 0 to 1, by the statistic that is their sum.
+    numbers: dict[str, np.ndarray]
+    n_classes: int = 0
+    label: np.ndarray | None = None
+    predicted: np.ndarray | None = None
     score: np.ndarray | None = None
-    loss: np.ndarray | None = None
-    # Numbers from 0 to 1 of each record, if they are predicted, and the deviances they are of.
-    numbers: dict[str, np.ndarray] = field(default_factory=dict)
     deviances: Mapping[str, Deviance] = field(default_factory=dict)
     # The statistics that were released before, with their noise.
     released: dict[str, Any] = field(default_factory=dict)
 
     def total(self, name: str) -> Any:
         """Return a statistic that `ScoreVault` has the sensitivity of."""
-        positive, n_counted = self.label == 1, len(self.label)
+        if name in self.numbers:
+            return math.fsum(self.numbers[name] - 0.5)
         if deviance := self.deviances.get(name):
             n = max(self.released.get("records", self.n_records), 1.0)
             with np.errstate(all="ignore"):
@@ -171,25 +171,17 @@ class ScoredRecords:
             y = deviance.low + self.numbers["target"] * (deviance.high - deviance.low)
             moved = self.numbers[deviance.sums[0]] - left * deviance(y, mean)
             return math.fsum(np.clip(np.nan_to_num(moved, nan=1.0), -1.0, 1.0) ** 2 - 0.5)
-        if name in self.numbers:
-            return math.fsum(self.numbers[name] - 0.5)
         if name == "cells":
             return self._counts(self.n_classes, self.predicted, self.n_classes)
         if name == "table":
             bins = np.searchsorted(EDGES, self.score, side="right")
             return self._counts(2, bins, _N_BINS) @ prefix_root(_N_BINS).T
         if name == "pairs":
+            positive = self.label == 1
             n_positive = int(positive.sum())
             above = rankdata(self.score)[positive].sum() - n_positive * (n_positive + 1) / 2
-            return above - n_positive * (n_counted - n_positive) / 2
-        if name in ("loss", "spread"):
-            centred = self.loss - LOSS_BOUND / 2
-            return math.fsum(centred if name == "loss" else centred**2 - LOSS_BOUND**2 / 8)
-        if name == "records":
-            return n_counted
-        right, predicted = self.label == self.predicted, self.predicted == 1
-        counted = {"right": right, "positive": positive, "predicted": predicted}[name]
-        return counted.sum() - n_counted / 2
+            return above - n_positive * (self.n_counted - n_positive) / 2
+        return self.n_counted
 
     def _counts(self, n_rows: int, column: np.ndarray, n_columns: int) -> np.ndarray:
         """Return the number of records of each label in each column (n_rows, n_columns)."""
@@ -205,13 +197,11 @@ class ScoreVault(Vault):
 
         Notes
         -----
-        A null record adds zero. Terms of a sum are centred: each is within 1/2 of zero for a count,
-        L/2 for a loss up to L (`LOSS_BOUND`), and L^2/8 for its square, in [0, L^2/4]. A record
-        that vanishes moves the sum by this at most, a replaced one by twice this; the number of
-        records, by 1.
-        Sums for regressors are of numbers from 0 to 1 less 1/2, in units of K, K^2 or the largest
-        `Deviance`. Errors beyond K, half the range, count as K. "r2" and "d2" are such sums too,
-        whatever the released sums are that they follow from.
+        A null record adds zero. Sums are of numbers from 0 to 1, less 1/2: a record that vanishes
+        moves them by 1/2 at most, a replaced one by 1; the number of records, by 1. Such numbers
+        are 0 or 1, losses up to `LOSS_BOUND` and errors up to half the range, in units of these,
+        and deviances in units of the largest. "r2" and "d2" are such sums too, whatever the
+        released sums are that they follow from.
 
         "pairs" is a sum over pairs of a positive and a negative record, of 1/2, 0 or -1/2. A record
         that vanishes takes at most n - 1 pairs along, and one in its place brings as many: n - 1
@@ -226,8 +216,7 @@ class ScoreVault(Vault):
         if name in ("cells", "table"):
             column = prefix_root(_N_BINS)[:, 0] if name == "table" else np.ones(1)
             return magnitude_sensitivity(relation, 1) * float(np.linalg.norm(column))
-        halves = {"loss": LOSS_BOUND / 2, "spread": LOSS_BOUND**2 / 8, "records": 1.0}
-        half = halves.get(name, 0.5)
+        half = 1.0 if name == "records" else 0.5
         if name == "pairs":
             if relation == "add_or_remove_one":
                 raise ValueError("A record moves the pairs by as much as there are records.")
@@ -240,8 +229,8 @@ class ScoreVault(Vault):
         # Counts are exact. A sum of numbers is rounded once, by `math.fsum`, of n terms up to the
         # sensitivity. The table is a product of n_bins terms, of n together, for each class; the
         # norm of a vector adds sqrt(n_bins).
-        in_roundoff = {"table": 8 * _N_BINS**1.5} | dict.fromkeys(_COUNTS, 0.0)
-        slack = in_roundoff.get(name, 2 * sensitivity) * _UNIT_ROUNDOFF * self._most_samples
+        in_roundoff = 8 * _N_BINS**1.5 if name == "table" else 2 * sensitivity
+        slack = in_roundoff * _UNIT_ROUNDOFF * self._most_samples
         size = {"cells": self._sums.n_classes**2, "table": 2 * _N_BINS}.get(name, 1)
         mechanism = GaussianSum(sensitivity, float(noise_multiplier), slack)
         return self._release_sum(mechanism, lambda: np.ravel(self._sums.total(name)), size)
@@ -300,7 +289,7 @@ def released_statistics(
         classes, positive = fitted_classes(model), _positive_place(model, pos_label)
     with steps_alone():
         if deviances is None:
-            records = _scored_records(model, X, y, names, positive)
+            records = records_of_labels(model, X, y, names, positive)
         else:
             records = records_of_numbers(model, X, y, deviances)
     n_records = budget.public_n_samples(records.n_records)
@@ -408,7 +397,7 @@ def _at_once(
     return rounds if pure < (sum(weights) / budget.mu) ** 2 else []
 
 
-def _scored_records(
+def records_of_labels(
     model: Any, X: Any, y: Any, names: Sequence[str], positive: int
 ) -> ScoredRecords:
     """Return what the model says of each record that counts."""
@@ -422,26 +411,29 @@ def _scored_records(
             "scikit-learn's are."
         )
     label, predicted = _indices(y, classes), _indices(model.predict(X), classes)
-    score = loss = np.zeros(len(y))
+    counts, score, losses = counted_rows(model, X, len(y)), np.zeros(len(y)), {}
     if "pairs" in names or "table" in names:
         score = ranking_score(model, X, positive)
     if "loss" in names:
         probability = _probabilities(model, X)
         check_consistent_length(y, probability)
-        loss = np.clip(-np.log(probability[np.arange(len(y)), label]), 0.0, LOSS_BOUND)
+        loss = -np.log(probability[np.arange(len(y)), label]) / LOSS_BOUND
+        loss = np.clip(np.nan_to_num(loss, nan=1.0), 0.0, 1.0)
+        losses = {"loss": loss, "spread": (2 * loss - 1) ** 2}
     check_consistent_length(y, predicted, score)
-    counts = counted_rows(model, X, len(y))
     # A prediction that is no class is a wrong one.
     predicted = np.where(predicted < 0, (label + 1) % len(classes), predicted)
     if positive == 0:
         label, predicted = 1 - label, 1 - predicted
+    numbers = {"right": label == predicted, "positive": label == 1, "predicted": predicted == 1}
     return ScoredRecords(
         n_records=len(y),
+        n_counted=int(counts.sum()),
+        numbers={name: values[counts] for name, values in (numbers | losses).items()},
         n_classes=len(classes),
         label=label[counts],
         predicted=predicted[counts],
         score=score[counts],
-        loss=np.nan_to_num(loss, nan=LOSS_BOUND)[counts],
     )
 
 
@@ -493,8 +485,7 @@ def records_of_numbers(
         "deviance": of(inside, predicted),
         "null": of(inside, of.centre),
     }
-    none = np.zeros(len(y), dtype=int)
-    return ScoredRecords(len(counts), 0, none, none, numbers=numbers, deviances=deviances)
+    return ScoredRecords(len(counts), len(y), numbers, deviances=deviances)
 
 
 def _check_table(X: Any) -> None:

@@ -382,23 +382,18 @@ def _means(released: Released, *names: str) -> tuple[np.ndarray, float, Callable
     return means, n, lambda weights: math.hypot(*(weights * std), weights @ means * noise_n / n)
 
 
-def _log_loss(released: Released) -> PrivateScore:
-    bound, (means, n, noise) = LOSS_BOUND, _means(released, "loss", "spread")
-    centred = np.clip(means[0], -bound / 2, bound / 2)
-    square = means[1] + bound**2 / 8
-    # Largest variance of numbers between -bound / 2 and bound / 2 with this mean.
-    variance = np.clip(square - centred**2, 0.0, bound**2 / 4 - centred**2)
-    errors = noise(np.array([1.0, 0.0])), np.sqrt(variance / n)
-    return _with_errors(bound / 2 + centred, *errors, released.quantile, 0.0, bound)
-
-
 def _error(released: Released, name: str, square: str) -> PrivateScore:
-    """Return a mean of errors or their squares, by their sum and that of their squares."""
+    """Return a mean of losses, errors or their squares, by their sum and that of squares."""
     means, n, noise = _means(released, name, square)
-    unit = released.deviances["r2"].largest ** (1.0 if name == "squared" else 0.5)
     mean, second = np.clip(means + 0.5, 0.0, 1.0)
+    if is_loss := name == "loss":
+        # These squares are of twice the distance from the middle.
+        unit, second = LOSS_BOUND, second / 4 + mean - 0.25
+    else:
+        unit = released.deviances["r2"].largest ** (1.0 if name == "squared" else 0.5)
     # A square that the noise may hide counts as the noise.
-    variance = max(min(second - mean**2, mean - mean**2), noise(np.array([0.0, 1.0])))
+    hidden = noise(np.array([0.0, 0.25 if is_loss else 1.0]))
+    variance = max(min(second - mean**2, mean - mean**2), hidden)
     errors = unit * noise(np.array([1.0, 0.0])), unit * np.sqrt(variance / n)
     return _with_errors(unit * mean, *errors, released.quantile, 0.0, unit)
 
@@ -516,7 +511,7 @@ _SCORES: dict[str, tuple] = {
     "balanced_accuracy": (_balanced_accuracy, *_OF_CELLS),
     "confusion_matrix": (_confusion_matrix, *_OF_CELLS),
     "auc": (_auc, ("positive", "pairs")),
-    "log_loss": (_log_loss, ("loss", "spread"), ("loss", "spread")),
+    "log_loss": (partial(_error, name="loss", square="spread"), *[("loss", "spread")] * 2),
     "roc_curve": (_roc_curve, ("table",)),
     "calibration_curve": (_calibration_curve, ("table",)),
     "threshold": (
