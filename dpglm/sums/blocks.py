@@ -61,6 +61,8 @@ class BlockObjective:
         self._first_rows = np.concatenate([[0], np.cumsum(blocks.block_rows, dtype=np.int64)])
         self.n_records = int(self._first_rows[-1])
         self.loss, self.coef_shape = model.loss, model.coef_shape
+        self.rounding_slack, self.line_rounding = model.rounding_slack, model.line_rounding
+        self.moment_rounding = model.moment_rounding
 
     def _total(self, question, *arguments, each=None, **named):
         # The result for a single row of zeros has the right shape, and its arguments were checked.
@@ -74,7 +76,8 @@ class BlockObjective:
 
     def _changed(self, method, argument):
         model = getattr(self._model, method)(argument)
-        return BlockObjective(self._blocks.changed(method, argument), model)
+        known = [model.stretches] if method == "in_basis" else []
+        return BlockObjective(self._blocks.changed(method, argument, *known), model)
 
     second_moment = partialmethod(_total, "second_moment")
     # No scores are kept: each call computes those at the coefficients afresh.
@@ -88,6 +91,7 @@ class BlockObjective:
     with_target = partialmethod(_changed, "with_target")
     with_residuals = partialmethod(_changed, "with_residuals")
     scaled = partialmethod(_changed, "scaled")
+    in_basis = partialmethod(_changed, "in_basis")
     weighed = partialmethod(_changed, "weighed")
 
     def gradient_sum(
@@ -111,19 +115,6 @@ class BlockObjective:
         """
         for _ in self._blocks.map(type):
             pass
-
-    def in_basis(self, basis: np.ndarray) -> "BlockObjective":
-        model = self._model.in_basis(basis)
-        return BlockObjective(self._blocks.changed("in_basis", basis, model.stretches), model)
-
-    def rounding_slack(self, n_samples: int) -> float:
-        return self._model.rounding_slack(n_samples)
-
-    def line_rounding(self, n_samples: int, bound: float) -> float:
-        return self._model.line_rounding(n_samples, bound)
-
-    def moment_rounding(self, n_samples: int) -> float:
-        return self._model.moment_rounding(n_samples)
 
     def _by_block(self, rows):
         """Return the row numbers within each block, None for a block without any of the rows."""
