@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from joblib import Parallel, delayed
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 
 from dpglm import (
     DPAGDClassifier,
@@ -39,10 +39,8 @@ from dpglm.privacy.events import (
     SampledGaussianEvent,
 )
 from dpglm.privacy.gaussian import gdp_epsilon, gdp_mu
-from dpglm.privacy.odometer import JointCharge, public_parameters
+from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.vault import GaussianSum
-from dpglm.schedules import ExponentialDecay
-from dpglm.workflow import PrivateSearchCV, PrivateThresholdClassifier, private_scores
 
 X, Y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
 MODEL = DPLogisticRegression(epsilon=0.5, max_iter=5, classes=[0, 1])
@@ -392,59 +390,6 @@ def test_a_file_that_was_begun_without_a_limit_keeps_the_first_that_it_gets(path
 
 def charge_a_little(odometer):
     odometer.charge(gaussian(0.1))
-
-
-class Stranger(ClassifierMixin, BaseEstimator):
-    """A model that remembers the rows that it was made from."""
-
-    classes_ = np.array([0, 1])
-
-    def __init__(self, k=3, rows=None, listed=(), within=None, schedule=None):
-        self.k, self.rows, self.listed, self.within = k, rows, listed, within
-        self.schedule = schedule
-
-    def fit(self, X, y): ...
-
-    def decision_function(self, X):
-        return np.asarray(X)[:, 0]
-
-    def predict(self, X):
-        return (self.decision_function(X) > 0).astype(int)
-
-    def __sklearn_is_fitted__(self):
-        return True
-
-
-class Bare(Stranger):
-    get_params = property()  # has none
-
-
-def test_no_rows_of_a_model_that_is_scored_get_into_the_file(path):
-    within = Stranger(rows=X[:2])
-    held = Stranger(rows=X[:2], listed=X[:2].tolist(), within=within, schedule=ExponentialDecay())
-    wrapped = PrivateThresholdClassifier(held, epsilon=9.0)
-    with PrivacyOdometer(path) as odometer:
-        for model in (held, Bare(rows=X[:2]), wrapped.fit(X, Y)):
-            private_scores(model, X, Y, epsilon=0.5, scores="accuracy")
-    inside, first, bare, last = odometer.entries()
-    classes = {"rows": "ndarray", "listed": "list", "within": "Stranger"}
-    assert first.parameters == {"k": 3, "schedule": repr(ExponentialDecay()), **classes}
-    assert inside.parameters == first.parameters and bare.parameters == {}
-    assert (bare.estimator, last.parameters["estimator"]) == ("Bare", "Stranger")
-    assert str(X[0, 0])[:6].encode() not in path.read_bytes()
-
-
-def test_what_others_made_within_parameters_of_ours_is_told_by_its_class():
-    steps = {"clip_schedule": [ExponentialDecay(), Stranger(rows=X[:2])]}
-    search = PrivateSearchCV(MODEL, steps, epsilon=1.0, delta=1e-6)
-    assert public_parameters(search)["param_grid"] == "dict"
-    public = {"clip_schedule": [ExponentialDecay(), 1.0]}
-    assert public_parameters(search.set_params(param_grid=public))["param_grid"] == repr(public)
-    held = PrivateThresholdClassifier(Stranger(rows=X[:2]), epsilon=9.0)
-    within = PrivateThresholdClassifier(held, epsilon=9.0)
-    assert public_parameters(within)["estimator"] == "PrivateThresholdClassifier"
-    labels = np.array([0, 1])
-    assert public_parameters(clone(MODEL).set_params(classes=labels))["classes"] == repr(labels)
 
 
 @pytest.mark.parametrize("adaptive", [True, False])

@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from dpglm.checks import check_number
 from dpglm.exceptions import BudgetExceededError, KnownArguments, PrivacyWarning
 from dpglm.privacy.composition import composed_epsilon
@@ -80,9 +78,6 @@ class OdometerRecord:
         The part of the records that the fit was about; ``None`` is all of them.
     estimator : str, default=None
         The name of its class.
-    parameters : dict
-        The parameters of the estimator. An estimator among them, or any object in a third-party
-        model, is its class alone.
     """
 
     ledger: PrivacyLedger
@@ -90,7 +85,6 @@ class OdometerRecord:
     label: str | None = None
     part: str | None = None
     estimator: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PrivacyOdometer(KnownArguments, Printed):
@@ -361,7 +355,7 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
         if joint.is_charged:
             return
         ledger, estimator = joint.ledger, joint.estimator
-    blocks, parameters = _active(), public_parameters(estimator)
+    blocks = _active()
     for path in [] if blocks else [*_waiting]:
         text = f"This fit is not recorded in {path}: fit in the with block of its PrivacyOdometer."
         warnings.warn(text, PrivacyWarning, stacklevel=6)
@@ -370,7 +364,7 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
     for path, label in {block.path: block.label for block in blocks}.items():
         # The part that fits of this context are charged to in the file; None is the whole.
         part = next((e.part for e in _entered.get()[::-1] if e.block.path == path), None)
-        _charge(Path(path), OdometerRecord(ledger, _now(), label, part, name, parameters))
+        _charge(Path(path), OdometerRecord(ledger, _now(), label, part, name))
     if joint is not None:
         joint.is_charged = True
 
@@ -392,30 +386,6 @@ def state_cost(error: BaseException, ledger: PrivacyLedger, released: bool = Tru
                 total = file.total()
             if total.epsilon is not None:
                 error.add_note(f"{said}Of the limit in {block.path}, {total.left()}.")
-
-
-def public_parameters(estimator: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator, if it has any, as JSON; of some the class alone.
-
-    Parameters of this package count as public; a model within them may hold its training set.
-    """
-    given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
-    scalar = str | int | float | bool | None
-
-    def is_plain(value: Any) -> bool:
-        value = value.tolist() if isinstance(value, np.ndarray) else value
-        if isinstance(value, list | tuple | dict):
-            return all(map(is_plain, value.values() if isinstance(value, dict) else value))
-        ours = is_package_object(value) and not hasattr(value, "fit")
-        return ours or isinstance(value, scalar | np.generic)
-
-    def shown(value: Any) -> Any:
-        if isinstance(value, scalar):
-            return value
-        public = is_plain(value) and (is_package_object(estimator) or is_package_object(value))
-        return repr(value) if public else type(value).__name__
-
-    return {name: shown(value) for name, value in given.items()}
 
 
 def is_package_object(value: Any) -> bool:

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -19,7 +20,7 @@ from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, pos
 from dpglm.privacy.events import FilterEvent, counted
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.ledger import ENTROPY, FIXED_IN_ADVANCE, PrivacyLedger, rounded_up
-from dpglm.privacy.odometer import FILE_START, PrivacyOdometer, public_parameters
+from dpglm.privacy.odometer import FILE_START, PrivacyOdometer, is_package_object
 from dpglm.schema.table import plain_path
 from dpglm.study.comparison import strict_json
 from dpglm.tables import Printed
@@ -111,7 +112,7 @@ class PrivacyReport(Printed):
                 )
             # A step before the last may have costs too, or read other records.
             self.ledger, self.name = total_privacy(source), type(model).__name__
-            self.parameters = public_parameters(model)
+            self.parameters = _public_parameters(model)
         self.odometer, self.is_recorded = odometer, False
         if odometer is not None:
             self.total = _total(odometer)
@@ -299,6 +300,30 @@ class PrivacyReport(Printed):
             yield self.odometer.rows()
         if not self.is_recorded:
             yield "This release is NOT among those that were recorded: add its cost, if it can be."
+
+
+def _public_parameters(estimator: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator, if it has any, as JSON; of some the class alone.
+
+    Parameters of this package count as public; a model within them may hold its training set.
+    """
+    given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    scalar = str | int | float | bool | None
+
+    def is_plain(value: Any) -> bool:
+        value = value.tolist() if isinstance(value, np.ndarray) else value
+        if isinstance(value, list | tuple | dict):
+            return all(map(is_plain, value.values() if isinstance(value, dict) else value))
+        ours = is_package_object(value) and not hasattr(value, "fit")
+        return ours or isinstance(value, scalar | np.generic)
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, scalar):
+            return value
+        public = is_plain(value) and (is_package_object(estimator) or is_package_object(value))
+        return repr(value) if public else type(value).__name__
+
+    return {name: shown(value) for name, value in given.items()}
 
 
 def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
