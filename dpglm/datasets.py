@@ -114,9 +114,7 @@ def _pandas() -> Any:
     return require("pandas", "data", "a raw table")
 
 
-def fetch_table(
-    name: str, data_home: str | os.PathLike[str] | None = None, *, download_if_missing: bool = True
-) -> Bunch:
+def fetch_table(name: str, data_home: str | os.PathLike[str] | None = None) -> Bunch:
     """Load a public table: UCI Adult, UCI Bank Marketing, or a tenth of KDD Cup 1999.
 
     Parameters
@@ -126,8 +124,6 @@ def fetch_table(
         Folder with ``adult.data`` and ``adult.test``, ``bank-full.csv`` or
         ``kddcup.data_10_percent.gz``; else that of the environment variable ``DPGLM_DATA``; else
         scikit-learn downloads the table, with `data_home` as its cache.
-    download_if_missing : bool, default=True
-        If False, raise an error instead.
 
     Returns
     -------
@@ -158,7 +154,7 @@ def fetch_table(
     if name == "adult":
         # A column of the table but not of the schema, whose source says why.
         names.insert(2, "fnlwgt")
-    frame = _found(name, names, data_home, download_if_missing)
+    frame = _found(name, names, data_home)
     categories = {column.name: column.categories for column in schema.categorical}
     categories[schema.target.name] = schema.target.labels
     typed = {}
@@ -229,10 +225,8 @@ _TABLES: dict[str, tuple] = {
 }  # fmt: skip
 
 
-def _found(
-    name: str, names: list[str], data_home: str | os.PathLike[str] | None, download_if_missing: bool
-) -> Any:
-    """Read the files from the first folder that has them, or else download, if that is wished."""
+def _found(name: str, names: list[str], data_home: str | os.PathLike[str] | None) -> Any:
+    """Read the files from the first folder that has them, or else download the table."""
     _pandas()
     files, read, download = _TABLES[name]
     folders = {"data_home": data_home, "DPGLM_DATA": os.environ.get("DPGLM_DATA")}
@@ -240,17 +234,14 @@ def _found(
     for folder in folders.values():
         if all((folder / file).is_file() for file in files):
             return read(folder, names)
-    why: Any = "download_if_missing=False"
     try:
-        if download_if_missing:
-            return download(folders.get("data_home"), names)
+        return download(folders.get("data_home"), names)
     except OSError as error:
-        why = error
-    where = {key: str(folder) for key, folder in folders.items()} or "any folder"
-    raise FileNotFoundError(
-        f"{' and '.join(files)} not found in {where}, and not downloaded ({why}); put the data "
-        "into a folder and pass it as data_home, or set DPGLM_DATA to it."
-    )
+        where = {key: str(folder) for key, folder in folders.items()} or "any folder"
+        raise FileNotFoundError(
+            f"{' and '.join(files)} not found in {where}, and not downloaded ({error}); put the "
+            "data into a folder and pass it as data_home, or set DPGLM_DATA to it."
+        ) from error
 
 
 _N_STRATA = 5

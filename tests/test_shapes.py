@@ -251,7 +251,7 @@ def test_it_draws_into_given_axes_and_without_pandas_terms_are_a_dictionary(monk
 
 @pytest.mark.parametrize("Model", [DPLinearRegression, DPPoissonRegressor, PoissonRegressor])
 def test_terms_of_a_number_are_in_its_units_or_factors_of_a_log_link(Model):
-    schema = replace(LINEAR, target=Target("wage", kind="number"))
+    schema = replace(LINEAR, target=Target("wage"))
     wage = np.abs(ROWS["score"]) + 1
     model = make_pipeline(schema.transformer(), Model()).fit(ROWS, wage)
     terms = explain_local(model, ROWS)

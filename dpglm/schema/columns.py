@@ -651,15 +651,13 @@ class Target(_Described):
         Two distinct ones at least, numbers in rising order; of two, the last is the positive one.
     lower, upper : float, optional
         In place of labels, the public range of a number: the ``target_bounds`` of a regressor.
-        Values outside stay as they are.
-    kind : {"number"}, optional
-        Given for a number without a public range.
+        Values outside stay as they are. Without labels and range, the target is any number.
 
     Examples
     --------
     >>> Target("insurance", ["none", "claim"])
     Target(name='insurance', labels=('none', 'claim'))
-    >>> Target("wage", lower=0, upper=500).bounds, Target("price", kind="number").bounds
+    >>> Target("wage", lower=0, upper=500).bounds, Target("price").bounds
     ((0.0, 500.0), None)
     """
 
@@ -668,23 +666,19 @@ class Target(_Described):
     _: KW_ONLY
     lower: float | None = None
     upper: float | None = None
-    kind: str | None = None
 
     _what = "target"
 
     def _check(self) -> None:
-        self._demand(self.kind in (None, "number"), "kind", "leave it out, or give 'number'")
         has_bounds = self.lower is not None or self.upper is not None
-        is_number = has_bounds or self.kind is not None
-        one_of = "give either labels, or lower and upper, or kind='number' if these are not public"
-        self._demand(is_number != (self.labels is not None), "labels lower upper kind", one_of)
-        if not is_number:
+        one_of = "give labels, or lower and upper of a number"
+        self._demand(self.labels is None or not has_bounds, "labels lower upper", one_of)
+        if self.labels is not None:
             self._choices("labels", least=2)
         elif has_bounds:
             for field in ("lower", "upper"):
                 self._convert(field, _number, "give a finite public number")
             self._demand(self.lower < self.upper, "lower upper", "give bounds with lower < upper")
-            self._set("kind", None)
 
     @property
     def bounds(self) -> tuple[float, float] | None:

@@ -109,9 +109,9 @@ class Schema(Printed):
                 f"schema {self.name!r} names {twice!r} twice; give every column and the target a "
                 "name of its own."
             )
-        done = [column for column in self.columns if not column.to_fill_in]
-        done = done if len(done) < len(self.columns) or self.target.to_fill_in else self._said
-        twice = _first_repeated(name for column in done for name in column.encoded_names)
+        is_draft = any(part.to_fill_in for part in (*self.columns, self.target))
+        encoded = [] if is_draft else self._said
+        twice = _first_repeated(name for column in encoded for name in column.encoded_names)
         if twice is not None:
             raise ValueError(
                 f"schema {self.name!r} has several encoded columns that would be called "

@@ -78,13 +78,6 @@ def _dtype_of(values: Any) -> str:
     return kinds.get(type(series.dtype), "text")
 
 
-def names_of(table: Any) -> list[str]:
-    """Return the names of the columns, without a look at a row."""
-    if isinstance(table, Mapping):
-        return list(table)
-    return list(table.columns) if is_dask(table) else _frame(table).columns
-
-
 def composed(value: Any) -> Any:
     """Return a string as composed letters: an accented "é" may be one letter or two."""
     is_text = isinstance(value, str) and not value.isascii()
@@ -100,7 +93,8 @@ def as_listed(value: Any, listed: Iterable[Any]) -> Any:
 
 def check_names(table: Any, names: Sequence[str]) -> list[str]:
     """Return what the table calls these columns, or raise an error that names all it has not."""
-    found = names_of(table)
+    is_named = isinstance(table, Mapping) or is_dask(table)
+    found = list(table) if is_named else _frame(table).columns
     own = {composed(name): name for name in found} | {name: name for name in found}
     lacking = [name for name in names if composed(name) not in own]
     if lacking:
