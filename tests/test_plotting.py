@@ -122,8 +122,6 @@ def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_
         (star,) = lines_of(axes, "recommended")
         np.testing.assert_allclose(star.get_xydata(), [[0, 0.82]])
         assert sum(len(dots.get_xdata()) for dots in lines_of(axes, "a setting")) == 3
-    losses = plot(utility(), metric="loss").axes_[0].containers[0][0].get_ydata(orig=False)
-    np.testing.assert_allclose(losses, [0.18, 0.38])
     assert display.figure_.get_suptitle().startswith(utility().headline())
     (legend,) = display.figure_.legends
     texts = [text.get_text() for text in legend.get_texts()]
@@ -131,7 +129,7 @@ def test_the_best_setting_of_each_value_has_its_error_and_the_recommended_one_a_
 
 
 def test_a_parameter_can_have_a_line_for_each_value_instead_of_a_column():
-    (axes,) = plot(utility(), by="step_schedule", metric="auc").axes_
+    (axes,) = plot(utility(), by="step_schedule").axes_
     drawn = {c.get_label(): c[0].get_ydata(orig=False) for c in axes.containers}
     np.testing.assert_allclose(drawn["the best with step_schedule = 0.5"], [0.82, 0.62])
     np.testing.assert_allclose(drawn["the best with step_schedule = 2"], [0.725])

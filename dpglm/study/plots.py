@@ -20,7 +20,6 @@ from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.study.comparison import (
     GAINS,
     MAIN_METRICS,
-    SCORES,
     ComparisonResults,
     Row,
     epsilons_of,
@@ -30,6 +29,7 @@ from dpglm.study.comparison import (
 from dpglm.study.utility import UtilityGraphResults
 from dpglm.workflow.scores import PrivateScores, counts_with_noise
 
+_MOST_ABREAST = 3
 _GUIDE = {"color": "0.6", "linewidth": 1}
 _ERROR_BARS = {"linewidth": 1.5, "markersize": 5, "capsize": 3}
 
@@ -44,11 +44,9 @@ class Display:
     """A figure that is prepared; `plot` draws its panels, and sets ``figure_`` and ``axes_``."""
 
     title: str
-    size: tuple[float, float]
+    size: tuple[float, float]  # inches of a panel
     panels: Sequence[Callable[[Any], None]]
-    n_columns: int | None = None
     legend: Sequence[str] = ()
-    share_y: bool = False
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the panels.
@@ -57,14 +55,12 @@ class Display:
         """
         wanted, own_figure = len(self.panels), ax is None
         if own_figure:
-            n_columns = self.n_columns or wanted
-            grid = math.ceil(wanted / n_columns), n_columns
-            options = {"squeeze": False, "sharey": self.share_y, "layout": "constrained"}
-            figure, axes = pyplot().subplots(*grid, figsize=self.size, **options)
+            n_columns = min(wanted, _MOST_ABREAST)
+            n_rows = math.ceil(wanted / n_columns)
+            size = max(6.8, self.size[0] * n_columns), self.size[1] * n_rows + 0.8
+            figure = pyplot().figure(figsize=size, layout="constrained")
             figure.suptitle(self.title)
-            for unused in axes.ravel()[wanted:]:
-                unused.remove()
-            ax = axes.ravel()[:wanted]
+            ax = [figure.add_subplot(n_rows, n_columns, k + 1) for k in range(wanted)]
         self.axes_ = np.atleast_1d(np.asarray(ax)).ravel()
         if (n := len(self.axes_)) != wanted:
             raise ValueError(f"ax holds {n} axes; {wanted} are needed, one per panel.")
@@ -130,9 +126,8 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     ``inference()``        Intervals; the thick part is due to the draw of the records alone.
     ``ComparisonResults``  Scores against epsilon; horizontal lines are without privacy. Options:
                            ``dataset``, needed if there are several; ``metrics``.
-    ``UtilityGraph.run``   The best setting for each value of a parameter. Options: ``metric``,
-                           "accuracy", "auc" or "loss"; ``by``, a parameter with a line for each
-                           value instead of a panel.
+    ``UtilityGraph.run``   Accuracy of the best setting for each value of a parameter. Option:
+                           ``by``, a parameter with a line for each value instead of a panel.
     =====================  =====================================================================
 
     Examples
@@ -165,7 +160,7 @@ def _odometer(odometer: PrivacyOdometer) -> Display:
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend()
 
-    return Display("", (6.4, 3.6), [draw])
+    return Display("", (6.4, 3.0), [draw])
 
 
 @display_of.register
@@ -181,7 +176,7 @@ def _ledger(ledger: PrivacyLedger) -> Display:
         axes.legend(loc="lower right")
 
     delta = rounded_up(ledger.reporting_delta)
-    return Display(f"epsilon {rounded_up(ledger.epsilon())} at delta {delta}", (4.8, 4.4), [draw])
+    return Display(f"epsilon {rounded_up(ledger.epsilon())} at delta {delta}", (4.8, 3.8), [draw])
 
 
 @display_of.register
@@ -212,7 +207,7 @@ def _estimates(found: Estimates) -> Display:
         margin = 0.05 * np.ptp(ends) or 0.05
         axes.set_xlim(min(ends) - margin, max(ends) + margin)
 
-    return Display("", (6.8, 1.4 + 0.24 * len(drawn)), [draw])
+    return Display("", (6.8, 0.8 + 0.24 * len(drawn)), [draw])
 
 
 @display_of.register
@@ -233,7 +228,7 @@ def _scores(scores: PrivateScores) -> Display:
     ledger = scores.privacy_
     delta = f", delta {ledger.reporting_delta:g}" if ledger.protects else ""
     title = f"epsilon {ledger.epsilon():.4g}{delta}, {scores.n_records:,} records"
-    return Display(title, (max(5.2, 4.4 * len(panels)), 4.6), panels)
+    return Display(title, (4.4, 3.8), panels)
 
 
 def _draw_roc(axes: Any, scores: PrivateScores) -> None:
@@ -307,9 +302,7 @@ def _comparison(
         partial(_draw_scores, title=title, metric=metric, rows=rows, styles=styles)
         for title, metric, rows in found
     ]
-    n_columns = len(panels) if len(panels) <= 3 else math.ceil(len(panels) / 2)
-    size = 4.2 * n_columns, 3.4 * math.ceil(len(panels) / n_columns) + 0.8
-    return Display(results.headline(dataset), size, panels, n_columns, legend=list(styles))
+    return Display(results.headline(dataset), (4.2, 3.4), panels, list(styles))
 
 
 def _draw_scores(
@@ -322,11 +315,9 @@ def _draw_scores(
             name = row["estimator"]
             axes.axhline(row[metric], label=name, linewidth=1.2, **styles[name])
     groups = grouped([row for row in rows if row["epsilon"] is not None], "estimator")
-    for position, (name, group) in enumerate(groups.items()):
+    for name, group in groups.items():
         own = sorted(group, key=itemgetter("epsilon"))
-        # Side by side, so that error bars do not overlap.
-        shift = 1.02 ** (position - (len(groups) - 1) / 2)
-        x, y = [row["epsilon"] * shift for row in own], [row[metric] for row in own]
+        x, y = [row["epsilon"] for row in own], [row[metric] for row in own]
         errors = [row[f"{metric}_se"] or 0.0 for row in own]
         axes.errorbar(x, y, yerr=errors, label=name, **_ERROR_BARS, **styles[name])
     _end_view(axes, [row[metric] for row in rows], metric, reach=6.0)
@@ -352,10 +343,7 @@ _STAR = {"color": "#c1440e", "markeredgecolor": "white", "markersize": 15, "zord
 
 
 @display_of.register
-def _utility(
-    results: UtilityGraphResults, *, metric: str = "accuracy", by: str | None = None
-) -> Display:
-    check_choice("metric", metric, SCORES)
+def _utility(results: UtilityGraphResults, *, by: str | None = None) -> Display:
     parameters = [name for name in results.varied() if name != by]
     if by is not None:
         check_choice("by", by, results.varied())
@@ -367,20 +355,14 @@ def _utility(
     for row in rows:
         label = f"the best with {by} = {_text(row[f'param_{by}'])}" if by else "the best"
         lines.setdefault(label, []).extend([row] * (row["error"] is None))
-    panels = [
-        partial(_draw_settings, lines=lines, metric=metric, parameter=parameter)
-        for parameter in parameters
-    ]
-    panels[0] = partial(panels[0], label=f"{SCORES[metric]}, held-out public rows")
+    panels = [partial(_draw_settings, lines=lines, parameter=parameter) for parameter in parameters]
     note = "bars: standard error of the difference from the recommended setting"
-    size, legend = (max(6.5, 3.0 * len(panels)), 3.8), ["a setting", "recommended", *lines]
-    return Display(f"{results.headline()}\n{note}", size, panels, legend=legend, share_y=True)
+    legend = ["a setting", "recommended", *lines]
+    return Display(f"{results.headline()}\n{note}", (4.2, 3.0), panels, legend)
 
 
-def _draw_settings(
-    axes: Any, lines: Mapping[str, Sequence[Row]], metric: str, parameter: str, label: str = ""
-) -> None:
-    key, better = f"param_{parameter}", max if metric in GAINS else min
+def _draw_settings(axes: Any, lines: Mapping[str, Sequence[Row]], parameter: str) -> None:
+    key, accuracy = f"param_{parameter}", itemgetter("accuracy")
     values = list(dict.fromkeys(_text(row[key]) for rows in lines.values() for row in rows))
     for number, (name, rows) in enumerate(lines.items()):
         # Side by side, so that error bars do not cover others.
@@ -389,18 +371,19 @@ def _draw_settings(
         for x, text in enumerate(values):
             here = [row for row in rows if _text(row[key]) == text]
             if here:
-                axes.plot([x + shift] * len(here), [row[metric] for row in here], ".", **_DOT)
-                best[x + shift] = better(here, key=itemgetter(metric))
-        heights = [row[metric] for row in best.values()]
-        errors = [row[f"{metric}_gap_se"] or 0.0 for row in best.values()]
+                axes.plot([x + shift] * len(here), [*map(accuracy, here)], ".", **_DOT)
+                best[x + shift] = max(here, key=accuracy)
+        errors = [row["accuracy_gap_se"] or 0.0 for row in best.values()]
         style = {"color": f"C{number % 10}", "marker": "os^Dv"[number % 5], **_ERROR_BARS}
+        heights = [*map(accuracy, best.values())]
         axes.errorbar(list(best), heights, yerr=errors, label=name, **style)
         for row in filter(itemgetter("recommended"), rows):
             x = values.index(_text(row[key])) + shift
-            axes.plot(x, row[metric], "*", label="recommended", **_STAR)
+            axes.plot(x, row["accuracy"], "*", label="recommended", **_STAR)
     axes.set_xticks(range(len(values)), values)
-    _end_view(axes, [row[metric] for rows in lines.values() for row in rows], metric, reach=2.0)
-    axes.set(xlim=(-0.5, len(values) - 0.5), xlabel=parameter, ylabel=label)
+    _end_view(axes, [row["accuracy"] for rows in lines.values() for row in rows], "accuracy", 2.0)
+    axes.set(xlim=(-0.5, len(values) - 0.5), xlabel=parameter)
+    axes.set_ylabel("accuracy, held-out public rows")
 
 
 def _text(value: Any) -> str:

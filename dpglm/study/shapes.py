@@ -377,14 +377,12 @@ class ShapeDisplay(Display):
         margin = min(half, np.ptp(added) / 4) or 0.05
         limits = min(added) - margin, max(added) + margin
         panels = [partial(_draw, term=term, limits=limits) for term in kept]
-        n_columns = min(len(kept), 3)
         title = f"what each column adds to the {score}"
         note = "zero: the mean over all that the schema allows"
         return cls(
             f"{title}\n{note}" + f"; {n_left_out} more columns" * bool(n_left_out),
-            (max(6.8, 4.2 * n_columns), 3.0 * math.ceil(len(kept) / n_columns) + 0.8),
+            (4.2, 3.0),
             panels,
-            n_columns,
             legend=[_BAND["label"], _MISSING["label"]],
         )
 
