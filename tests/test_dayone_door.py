@@ -39,7 +39,7 @@ from dpglm import (
     make_census,
     private_train_test_split,
 )
-from dpglm.estimators.whitening import DiagonalPreconditioner, FullPreconditioner
+from dpglm.estimators.whitening import FullPreconditioner
 from dpglm.losses import SmoothedHinge
 from dpglm.privacy.attacks import attack_power
 from dpglm.schedules import ExponentialDecay
@@ -369,7 +369,6 @@ NUMBERS = {
     "epsilon": (lambda v: DPLogisticRegression(epsilon=v).plan(1000, 5), KEPT),
     "alpha": (lambda v: DPLogisticRegression(alpha=v).plan(1000, 5), KEPT),
     "fraction": (lambda v: planned(FullPreconditioner(budget_fraction=v)), KEPT),
-    "damping": (lambda v: planned(DiagonalPreconditioner(damping=v)), KEPT),
     "selection": (lambda v: DPAGDClassifier(selection_fraction=v).plan(1000, 5), KEPT),
     "schedule": (lambda v: planned(None, step_schedule=ExponentialDecay(v, v)), KEPT),
     "half_width": (lambda v: SmoothedHinge(v).curvature, KEPT),

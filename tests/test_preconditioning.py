@@ -136,7 +136,7 @@ def test_the_basis_is_a_function_of_released_values_alone(
 ):
     X = make_census(2000, random_state=0)[0] * unit
     curvature = 0.25 if Model is DPLogisticRegression else 1.0
-    given = {"preconditioner": clone(preconditioner).set_params(damping=1.5), "alpha": 0.01}
+    given = {"preconditioner": clone(preconditioner), "alpha": 0.01}
     model, spaces = Model(epsilon=epsilon, max_iter=1, **given), []
     descend = descent.noisy_gradient_descent
     monkeypatch.setattr(
@@ -168,9 +168,9 @@ def test_the_basis_is_a_function_of_released_values_alone(
     # 3) The basis.
     if preconditioner.diagonal:
         positive = np.maximum(moment, 0)
-        whole = positive + 1.5 * noise + penalty
+        whole = positive + noise + penalty
         assert_allclose(whitening.basis / scales, whole**-0.5, rtol=1e-12)
-        shown = moment / (np.abs(moment) + 1.5 * noise + penalty)
+        shown = moment / (np.abs(moment) + noise + penalty)
         # Where noise cancels in the sum of all, most columns hold nothing else.
         dimension, above = shown[shown > 0].sum(), shown.sum() + 2 * np.linalg.norm(shown)
         mostly_noise = dimension > defaults.MOSTLY_NOISE * max(above, 1.0)
@@ -178,14 +178,14 @@ def test_the_basis_is_a_function_of_released_values_alone(
         assert spaces[0].prior is None
     else:
         positive = denoised_moment(shift.T @ moment @ shift, noise)
-        whole = positive + 1.5 * noise * np.eye(d) + np.diag(penalty)
+        whole = positive + noise * np.eye(d) + np.diag(penalty)
         basis = np.linalg.solve(shift, whitening.basis / scales[:, np.newaxis])
         # Rounding: errors of its square, by the inverse.
         assert_allclose(basis @ basis.T @ whole, np.eye(d), atol=1e-6)
         dimension = max(1.0, np.trace(np.linalg.solve(whole, positive)))
         strength, sizes = spaces[0].prior
         saturation = min(1.0, n_mu / dimension / defaults.SATURATION_SNR)
-        expected = defaults.PRIOR_FRACTION * saturation * 1.5 * noise
+        expected = defaults.PRIOR_FRACTION * saturation * noise
         assert strength == pytest.approx(expected, rel=1e-6)
         assert_array_equal(sizes, np.append(defaults.CAUCHY_SCALE * scales[:-1], math.inf))
     assert whitening.effective_dimension == pytest.approx(dimension, rel=1e-6)
@@ -262,8 +262,8 @@ def test_names_and_objects_mean_the_same():
     assert check_preconditioner("full").get_params() == FullPreconditioner().get_params()
     assert isinstance(check_preconditioner("diagonal"), DiagonalPreconditioner)
     model = clone(DPLogisticRegression(preconditioner=given))
-    assert model.set_params(preconditioner__damping=0.5).preconditioner.damping == 0.5
-    assert model.preconditioner.budget_fraction == 0.3 and given.damping != 0.5
+    assert model.set_params(preconditioner__row_clipping_norm=0.5).preconditioner != given
+    assert model.preconditioner.budget_fraction == 0.3 and given.row_clipping_norm is None
 
 
 def test_dayone_ridges_sixteen_powers_of_ten_apart_leave_a_basis_that_whitens():

@@ -49,7 +49,7 @@ def random_configuration(seed, longest=300, *, sampled=False):
         averaging=choose(None, "uniform", "tail", "t_weighted"),
         preconditioner=[
             None,
-            DiagonalPreconditioner(budget_fraction=share, damping=2.0),
+            DiagonalPreconditioner(budget_fraction=share),
             FullPreconditioner(budget_fraction=share, row_clipping_norm=max_row_norm),
         ][seed // 3 % 3],
         max_iter=int(choose(1, longest, rng.integers(1, longest + 1))),

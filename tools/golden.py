@@ -226,9 +226,7 @@ def _fixed_in_advance():
                 "max_iter": 6,
                 "clip_schedule": PiecewiseConstant((2.0, 1.0, 0.5), (0.3, 0.6)),
                 "step_schedule": Constant(0.7),
-                "preconditioner": DiagonalPreconditioner(
-                    budget_fraction=0.3, damping=2.0, row_clipping_norm=1.5
-                ),
+                "preconditioner": DiagonalPreconditioner(0.3, row_clipping_norm=1.5),
                 "averaging": "tail",
                 "class_weight": {0: 2.0, 1: 1.0, 2: 0.5},
             },

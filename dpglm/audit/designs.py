@@ -215,7 +215,7 @@ def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
         raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
     if plan.first:
         # The same budget fraction, with a norm that does not change the units of columns.
-        given = plan.preconditioner.get_params() | {"damping": 1.0}
+        given = plan.preconditioner.get_params()
         estimator.set_params(preconditioner=DiagonalPreconditioner(**given))
         plan = planned(estimator, n_canaries, n_canaries)
     return estimator, plan

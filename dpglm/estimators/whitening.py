@@ -184,7 +184,7 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     # 3) The ridge, the basis and the effective dimension.
     curvature, penalized = min(1.0, metadata.curvature or 1.0), scales**2
     penalized[-1] *= not intercept
-    hidden = preconditioner.damping * noise / kept
+    hidden = noise / kept
     ridge = (
         max(hidden, defaults.MIN_RIDGE * row_clipping_norm**2)
         + metadata.alpha / curvature * penalized
@@ -228,7 +228,6 @@ class Preconditioner(BaseEstimator):
     """A rule that turns a noisy second moment into a basis; see its two subclasses."""
 
     budget_fraction: float = defaults.MOMENT_FRACTION
-    damping: float = 1.0
     row_clipping_norm: float | None = None
 
     # Whether the sums of the squares of the columns are enough. Subclasses define two methods.
@@ -253,7 +252,6 @@ class Preconditioner(BaseEstimator):
             if max_norm is not None and max_norm > math.sqrt(n_columns):
                 row_clipping_norm = max_norm
         fraction = check_number("budget_fraction", self.budget_fraction, above=0, below=1)
-        damping = check_number("damping", self.damping, above=0, below=math.inf)
         norm = check_number("row_clipping_norm", row_clipping_norm, above=1e-50, below=1e50)
         planned = [("second moment", "the correlations of features", fraction)]
         if self.row_clipping_norm is None and max_norm is None:
@@ -266,7 +264,7 @@ class Preconditioner(BaseEstimator):
             PlannedRelease.at(mu, name, purpose, left * fraction)
             for name, purpose, fraction in planned
         )
-        return type(self)(fraction, damping, norm), releases
+        return type(self)(fraction, norm), releases
 
 
 @dataclass(eq=False, repr=False)
@@ -277,8 +275,6 @@ class DiagonalPreconditioner(Preconditioner):
     ----------
     budget_fraction : float, default=0.15
         Fraction of the budget mu^2 spent on the release, above 0 and below 1.
-    damping : float, default=1.0
-        Ridge added to the second moment, in standard deviations of the noise on its diagonal.
     row_clipping_norm : float, default=None
         Clipping norm of rows, as in `FullPreconditioner`; columns are not centered.
 
@@ -286,11 +282,11 @@ class DiagonalPreconditioner(Preconditioner):
     -----
     Releases the sums of the squares a_j of the columns, in their units. With an intercept, a_j and
     the noise's standard deviation s are first divided by the part of the intercept's mean square
-    that clipping has left. Then ``P_jj = (max(a_j, 0) / n + damping s / n + k_j)^(-1/2)``. Here k_j
+    that clipping has left. Then ``P_jj = (max(a_j, 0) / n + s / n + k_j)^(-1/2)``. Here k_j
     is 0 for the intercept. Else it is the penalty ``alpha``, in the unit of the column, over the
     smaller of 1 and the curvature. So the penalty is no steeper than the loss in any direction.
 
-    The effective dimension is the sum of ``r_j = a_j / (|a_j| + damping s + n k_j)`` over the
+    The effective dimension is the sum of ``r_j = a_j / (|a_j| + s + n k_j)`` over the
     columns whose a_j is positive. Let b be the sum over all columns plus ``2 sqrt(sum_j r_j^2)``.
     Noise is as often below zero as above, so most columns are pure noise if the dimension exceeds
     ``12 max(b, 1)``. The dimension is then b.
@@ -298,9 +294,9 @@ class DiagonalPreconditioner(Preconditioner):
     Examples
     --------
     >>> from dpglm import DPLogisticRegression
-    >>> model = DPLogisticRegression(preconditioner=DiagonalPreconditioner(damping=2.0))
+    >>> model = DPLogisticRegression(preconditioner=DiagonalPreconditioner(budget_fraction=0.2))
     >>> model.preconditioner
-    DiagonalPreconditioner(damping=2.0)
+    DiagonalPreconditioner(budget_fraction=0.2)
     """
 
     diagonal: ClassVar[bool] = True
@@ -328,8 +324,6 @@ class FullPreconditioner(Preconditioner):
     ----------
     budget_fraction : float, default=0.15
         Fraction of the budget mu^2 spent on the release, above 0 and below 1.
-    damping : float, default=1.0
-        Ridge added to the second moment, in standard deviations of the noise on its diagonal.
     row_clipping_norm : float, default=None
         Clipping norm of rows, intercept included, for this release only. It must be public:
         `Schema.max_row_norm` or prior knowledge, never the largest norm of the data. ``None`` means
@@ -346,10 +340,10 @@ class FullPreconditioner(Preconditioner):
     Releases the upper triangle with its off-diagonal elements times sqrt(2): one vector whose L2
     norm is the Frobenius norm of the matrix. So the diagonal costs no more than it does alone. Let
     A be the part of the noisy mean above the noise level, plus the rest of the diagonal. Then
-    ``P = U L^(-1/2) U'``, where ``U L U'`` is the eigendecomposition of ``A + (damping s / n) I +
-    K``; s and the diagonal of K are as in `DiagonalPreconditioner`. Memory and time grow with the
-    square and the cube of the number of columns. With an intercept, rows are first centered at the
-    middles of the columns, if a histogram has shown them.
+    ``P = U L^(-1/2) U'``, where ``U L U'`` is the eigendecomposition of ``A + (s / n) I + K``; s
+    and the diagonal of K are as in `DiagonalPreconditioner`. Memory and time grow with the square
+    and the cube of the number of columns. With an intercept, rows are first centered at the middles
+    of the columns, if a histogram has shown them.
 
     Gradient descent then adds a weak Cauchy prior on the coefficients, which docs/defaults.md has.
 
@@ -441,8 +435,7 @@ def _warn_if_little_is_detected(
     """Warn if the released moment shows one column only, or the budget is too small.
 
     The intercept is in every row. If another column is above the noise level and the intercept is
-    not, rows are so `large` in that column that clipping left nothing else. If no column is, the
-    given norm is far above the rows.
+    not, rows are so `large` in that column that clipping left nothing else.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     found, n_columns = np.flatnonzero(squares > _ABOVE_NOISE * noise), len(squares)
@@ -457,11 +450,6 @@ def _warn_if_little_is_detected(
             f"Only column {found[0]} of {n_columns}, intercept included, is above the noise level: "
             f"it makes row norms far larger than row_clipping_norm={row_clipping_norm:g}. "
             "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
-        )
-    if not text and not len(found) and row_clipping_norm > defaults.ROW_NORM:
-        text = (
-            "No column is above the noise level of the second moment, which grows with the square "
-            f"of row_clipping_norm={row_clipping_norm:g}. Give a max_row_norm near the rows'."
         )
     if text:
         text = f"This fit has probably learned little. {text}"
