@@ -354,7 +354,6 @@ COMMANDS = [
     "compare --folds 301 --n-samples 300",
     "compare --estimators agd,magic",
     "audit --estimator majority --canaries 300 --fits 100",
-    "audit --canaries 7",
     "audit --epsilon 1e-9",
 ]
 

@@ -7,14 +7,12 @@ import json
 import math
 import os
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +20,6 @@ import numpy as np
 
 import dpglm
 from dpglm.audit.report import audit_estimator, audit_table
-from dpglm.estimators.plan import MOST_ITERATIONS
 from dpglm.exceptions import require
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.ledger import PrivacyLedger
@@ -79,9 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # As in ``dpglm plan ... | head -1``. Python would try to write the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except ArithmeticError as problem:
-        arguments.parser.error(f"these numbers are too extreme to be accounted for ({problem})")
-    except (ValueError, OSError, ImportError) as problem:
+    except (ValueError, OSError, ImportError, ArithmeticError) as problem:
         notes = getattr(problem, "__notes__", [])
         # A cost stands behind the message, its subject before it.
         if hasattr(problem, "privacy_ledger"):
@@ -137,36 +132,17 @@ def _typed(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     return typed
 
 
-def _number(
-    legal: Callable[[float], bool], rule: str, convert: Callable[[float], Any] = float
-) -> Callable[[str], Any]:
-    """Return the kind of numbers that are legal."""
-
-    def number(text: str) -> Any:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is not a number") from None
-        if not legal(value):
-            raise ValueError(f"{text!r} must be {rule}")
-        return convert(value)
-
-    return number
+def _whole(text: str) -> float:
+    """Return a number, a whole one as such, which may be written as 1e5."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
-def _at_least(least: int, most: float = math.inf) -> Callable[[str], int]:
-    rule = f"a whole number, {least} or more" + f", at most {most}" * math.isfinite(most)
-    # It may be written as 1e5.
-    return _number(lambda x: x.is_integer() and least <= x <= most, rule, int)
-
-
-# Far enough from overflow to be squared.
-_LEAST, _MOST, _MODERATE = 1e-100, 1e100, "above 0, from 1e-100 to 1e100"
-_positive = _number(lambda x: _LEAST <= x <= _MOST, _MODERATE)
-_penalty = _number(lambda x: x == 0 or _LEAST <= x <= _MOST, _MODERATE)
-_fraction = _number(lambda x: 0 < x < 1, "above 0 and below 1")
-_share = _number(lambda x: 0 < x <= 1, "above 0 and at most 1")
-_above_0 = _number(lambda x: x > 0, "above 0")
+def _finite(text: str) -> float:
+    """Return a number that is not infinite, as an epsilon without noise is."""
+    if math.isinf(float(text)):
+        raise ValueError(f"{text!r} must be finite")
+    return float(text)
 
 
 def _listed(known: Iterable[str]) -> Callable[[str], list[str]]:
@@ -182,15 +158,6 @@ def _listed(known: Iterable[str]) -> Callable[[str], list[str]]:
     return names_in
 
 
-def _rows(text: str) -> Path:
-    """Return the path of a table, which is none if it begins like JSON."""
-    path = plain_path(text)
-    with open(path, "rb") as file:
-        if file.read(1) in (b"{", b"["):
-            raise ValueError(f"{path} is JSON and not a table; are two files swapped?")
-    return path
-
-
 def _output(text: str) -> Path:
     """Return a path that can be written: seen by opening it, and removed if it is new."""
     path = plain_path(text)
@@ -199,13 +166,6 @@ def _output(text: str) -> Path:
     if not existed:
         path.unlink()
     return path
-
-
-def _model(text: str) -> Path:
-    """Return the path of a model, which is JSON and says so."""
-    if Path(text).suffix != ".json":
-        raise ValueError(f"{text} must end in .json")
-    return _output(text)
 
 
 def _figure(text: str) -> Path:
@@ -233,11 +193,11 @@ def _save(path: Path | None, found: Any, **options: Any) -> None:
         plot(found, **options).figure_.savefig(path, dpi=150)
 
 
-_TABLE = ("table", "with a header", "TABLE.csv", _rows)
-_DELTA = ("--delta", "", "D", _fraction, 1e-6)
+_TABLE = ("table", "with a header", "TABLE.csv", plain_path)
+_DELTA = ("--delta", "", "D", float, 1e-6)
 _RELATION = ("--relation", "", None, [*NEIGHBORING_RELATIONS], "zero_out")
 _PLANNED = ("--estimator", "the last three predict a number", None, [*PLANNED], "logistic")
-_LIMIT = ("--limit", "of the total, at --delta, if --odometer begins a new file", "E", _positive)
+_LIMIT = ("--limit", "of the total, at --delta, if --odometer begins a new file", "E", _finite)
 
 
 def _charging(arguments: argparse.Namespace, label: str) -> AbstractContextManager:
@@ -259,23 +219,23 @@ _COMPARE = [
     "what to compare",
     ("--quick", "a few estimators only, unless --estimators names others"),
     ("--estimators", "see below; all for every one", "NAME,...", _listed(["all", *METHODS])),
-    ("--epsilons", "", "E,...", lambda t: sorted({*map(_above_0, t.split(","))}), "0.1,0.4,1"),
+    ("--epsilons", "", "E,...", lambda t: sorted({*map(float, t.split(","))}), "0.1,0.4,1"),
     _DELTA,
-    ("--max-iter", "of private estimators; default: their own", "T", _at_least(1)),
+    ("--max-iter", "of private estimators; default: their own", "T", _whole),
     "on which data",
     ("--datasets", f"of {', '.join(DATASETS)}; default: census, an artificial one without files",
      "NAME,...", _listed(DATASETS)),
     ("--data-home", "with the files of the others; default: $DPGLM_DATA, else scikit-learn "
      "downloads them", "FOLDER", partial(plain_path, folder=True)),
-    ("--csv", "compare on a table of your own, with a header", "FILE.csv", _rows),
+    ("--csv", "compare on a table of your own, with a header", "FILE.csv", plain_path),
     ("--schema", "its public bounds, categories and labels", "FILE.json", load_schema),
     ("--n-samples", f"draw so many rows; default: {methods.CENSUS_ROWS} of census, else all",
-     "N", _at_least(4)),
+     "N", _whole),
     "how",
-    ("--folds", "", "K", _at_least(2), 5),
-    ("--repeats", "", "R", _at_least(1), 1),
-    ("--seed", "makes the noise reproducible; default: fresh", "S", _at_least(0)),
-    ("--jobs", "number of processes", "J", _at_least(1), 1),
+    ("--folds", "", "K", _whole, 5),
+    ("--repeats", "", "R", _whole, 1),
+    ("--seed", "makes the noise reproducible; default: fresh", "S", _whole),
+    ("--jobs", "number of processes", "J", _whole, 1),
     "what to keep",
     ("--output", "finished fits, which are not repeated: the same command continues where it was "
      "interrupted", "FILE.jsonl", _output),
@@ -308,13 +268,6 @@ def _compare(arguments: argparse.Namespace) -> int:
 
     Published methods and the same models without privacy are compared with them.
     """
-    options = ("output", "plot", "json", "odometer")
-    given = {o: path for o in options if (path := getattr(arguments, o)) is not None}
-    if len({path.absolute() for path in given.values()}) < len(given):
-        names = ", ".join(f"--{option}" for option in given)
-        raise ValueError(f"{names} must name different files")
-    # Without --output the finished fits are kept all the same, in case of an interruption.
-    output = arguments.output
     path, schema = arguments.csv, arguments.schema
     if (path is None) != (schema is None):
         raise ValueError("--csv and --schema, a file of its public bounds, belong together")
@@ -333,30 +286,12 @@ def _compare(arguments: argparse.Namespace) -> int:
                 tables[name] = methods.drawn(table, arguments.n_samples)
         names = methods.select(arguments.estimators, quick=arguments.quick)
         settings = {"delta": arguments.delta, "max_iter": arguments.max_iter}
-        # A budget too small, or a missing package, raises now and not after hours of fits.
-        for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
-            estimator = METHODS[name].with_parameters(epsilon=epsilon, **settings)
-            # The smallest training set belongs to the largest fold.
-            n_training = len(y) - math.ceil(len(y) / arguments.folds)
-            with _named(f"estimator {name}"):
-                if hasattr(estimator, "plan"):
-                    estimator.plan(n_training, X.shape[1], len(set(y.tolist())))
         estimators = {name: METHODS[name].with_parameters(**settings) for name in names}
-        if arguments.output is None:
-            handle, output = tempfile.mkstemp(prefix="dpglm-compare-", suffix=".jsonl")
-            os.close(handle)
-        try:
-            results = compare(
-                tables, estimators, epsilons=arguments.epsilons, delta=arguments.delta,
-                n_splits=arguments.folds, n_repeats=arguments.repeats, seed=arguments.seed,
-                n_jobs=arguments.jobs, results_file=output, progress=True,
-            )  # fmt: skip
-        except KeyboardInterrupt as stop:
-            sentence = f"Interrupted. To resume, run the same command with --output {output}"
-            print(sentence, *getattr(stop, "__notes__", []), sep="\n", file=sys.stderr)
-            return 130
-    if arguments.output is None:
-        os.unlink(output)
+        results = compare(
+            tables, estimators, epsilons=arguments.epsilons, delta=arguments.delta,
+            n_splits=arguments.folds, n_repeats=arguments.repeats, seed=arguments.seed,
+            n_jobs=arguments.jobs, results_file=arguments.output, progress=True,
+        )  # fmt: skip
     print(results.table())
     own = "The scores have no noise: publish them only if the table may be." * bool(arguments.csv)
     if results.notes() or own:
@@ -372,20 +307,20 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 _PLAN = [
-    ("--n", "records", "N", _at_least(1), ...),
-    ("--epsilon", "the budget", "E", _positive, ...),
+    ("--n", "records", "N", _whole, ...),
+    ("--epsilon", "the budget", "E", _finite, ...),
     _DELTA,
-    ("--features", "columns of X", "P", _at_least(1), 100),
-    ("--classes", "", "K", _at_least(2), 2),
-    ("--n-iter", "default: the estimator's own", "T", _at_least(1, MOST_ITERATIONS)),
-    ("--sampling-rate", "chance of a record to be in a batch; default: 1", "Q", _share),
+    ("--features", "columns of X", "P", _whole, 100),
+    ("--classes", "", "K", _whole, 2),
+    ("--n-iter", "default: the estimator's own", "T", _whole),
+    ("--sampling-rate", "chance of a record to be in a batch; default: 1", "Q", float),
     ("--clip", "norm to clip gradients to, after a preconditioner relative to the length of a row; "
-     "default: the estimator's own", "C", _positive),
-    ("--alpha", "L2 penalty", "A", _penalty, 0.0),
+     "default: the estimator's own", "C", float),
+    ("--alpha", "L2 penalty", "A", float, 0.0),
     ("--accuracy", "guess of that of a model without privacy: then the plan says how much lower to "
-     "expect it, simulated on artificial rows of --schema", "A", _fraction),
+     "expect it, simulated on artificial rows of --schema", "A", float),
     ("--majority", "guess of the share of the first label, for the same; default: 1/K",
-     "M", _fraction),
+     "M", float),
     ("--schema", "P and K are those of this schema", "FILE.json", load_schema),
     _PLANNED,
     _RELATION,
@@ -412,11 +347,11 @@ def _plan(arguments: argparse.Namespace) -> int:
 _AUDIT = [
     ("--all", "audit every estimator, one table"),
     ("--estimator", "see below; default: logistic", "NAME", list(AUDITED)),
-    ("--epsilon", "", "E", _positive, 5.0),
+    ("--epsilon", "", "E", _finite, 5.0),
     _DELTA,
-    ("--canaries", "records in one fit", "M", _at_least(100), 2000),
-    ("--fits", "of choices and targets", "F", _at_least(100), 1000),
-    ("--false-positive-rate", "of each test", "A", _fraction, 1e-6),
+    ("--canaries", "records in one fit", "M", _whole, 2000),
+    ("--fits", "of choices and targets", "F", _whole, 1000),
+    ("--false-positive-rate", "of each test", "A", float, 1e-6),
 ]
 _AUDIT_EPILOG = f"""\
 {_names("estimators", AUDITED)}
@@ -429,8 +364,6 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     The exit code is 1 if an estimator is not as private as it claims.
     """
-    if arguments.all and arguments.estimator is not None:
-        raise ValueError("argument --estimator: not allowed with argument --all")
     begin, reports, missing = time.perf_counter(), [], []
     names = [*AUDITED] if arguments.all else [arguments.estimator or "logistic"]
     for number, name in enumerate(names, 1):
@@ -500,20 +433,20 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 _FIT = [
     ("--schema", "public bounds, categories and target", "FILE.json", load_schema, ...),
-    ("--output", "coefficients, schema and ledger", "MODEL.json", _model, ...),
-    ("--epsilon", "the budget", "E", _positive, ...),
+    ("--output", "coefficients, schema and ledger", "MODEL.json", _output, ...),
+    ("--epsilon", "the budget", "E", _finite, ...),
     _DELTA,
     _TABLE,
     _PLANNED,
     _RELATION,
     ("--n-samples-estimate", "a public number close to that of the rows (or persons), where that "
-     "is private: under add_or_remove_one", "N", _at_least(1)),
+     "is private: under add_or_remove_one", "N", _whole),
     ("--odometer", "charge the fit to this PrivacyOdometer", "FILE", _output),
     _LIMIT,
     ("--overwrite", "replace --output, a model that was charged for"),
     ("--groups", "whose row each is, and no feature: all rows of a person are protected together; "
      "default: each row is taken for one person", "COLUMN", str),
-    ("--max-contributions", "how many rows of a person count, the first ones", "K", _at_least(1)),
+    ("--max-contributions", "how many rows of a person count, the first ones", "K", _whole),
 ]  # fmt: skip
 
 
