@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -20,7 +19,7 @@ from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, pos
 from dpglm.privacy.events import FilterEvent, counted
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.ledger import ENTROPY, FIXED_IN_ADVANCE, PrivacyLedger, rounded_up
-from dpglm.privacy.odometer import FILE_START, PrivacyOdometer, is_package_object
+from dpglm.privacy.odometer import FILE_START, PrivacyOdometer
 from dpglm.schema.table import plain_path
 from dpglm.study.comparison import strict_json
 from dpglm.tables import Printed
@@ -95,7 +94,7 @@ class PrivacyReport(Printed):
         odometer: PrivacyOdometer | None = None,
         audit: AuditReport | None = None,
     ) -> None:
-        self.audit, self.parameters, self.total = audit, {}, None
+        self.audit, self.total = audit, None
         if isinstance(source, PrivacyLedger):
             self.name, self.ledger = "a ledger", source
         elif isinstance(source, PrivacyOdometer):
@@ -112,7 +111,6 @@ class PrivacyReport(Printed):
                 )
             # A step before the last may have costs too, or read other records.
             self.ledger, self.name = total_privacy(source), type(model).__name__
-            self.parameters = _public_parameters(model)
         self.odometer, self.is_recorded = odometer, False
         if odometer is not None:
             self.total = _total(odometer)
@@ -147,18 +145,14 @@ class PrivacyReport(Printed):
             raise ValueError("Give one odometer: its total is that of all fits on the records.")
         if not documents:
             return cls(*odometers)
-        report = cls(
-            sum(each["ledger"] for each in documents), odometer=next(iter(odometers), None)
-        )
-        names = (each.get("estimator") or each.get("subject") or "a ledger" for each in documents)
+        ledgers, names = zip(*documents, strict=True)
+        report = cls(sum(ledgers), odometer=next(iter(odometers), None))
         report.name = ", ".join(names)
-        if len(documents) == 1:
-            report.parameters = documents[0].get("parameters", {})
         return report
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as a JSON-serialisable dictionary, with the ledgers themselves."""
-        audit, total = self.audit, None
+        total = None
         if self.total is not None:
             total = {
                 "guarantee": _guarantee(self.total),
@@ -170,18 +164,14 @@ class PrivacyReport(Printed):
                 ],
             }
         return {
-            "format": "dpglm privacy report",
             "subject": self.name,
             "guarantee": _guarantee(self.ledger),
-            "parameters": self.parameters,
             "asserted": self._asserted(),
             "total": total,
-            "audit": audit
-            and {"passed": audit.passed, "verdict": audit.verdict, "epsilon": audit.epsilon,
-                 "delta": audit.delta, "parts": [part.name for part in audit.parts]},
+            "audit": None if self.audit is None else self.audit.verdict,
             "versions": _versions(),
             "ledger": self.ledger.to_dict(),
-        }  # fmt: skip
+        }
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON; numbers that it lacks are the strings "inf" and "nan"."""
@@ -243,12 +233,10 @@ class PrivacyReport(Printed):
             ],
         )
         of_all = ledger == self.total and self.odometer is not None
-        settings = {name: str(value) for name, value in self.parameters.items()}
         yield (
             "3. What was released? (Algorithms)",
             "What is computed from the coefficients and public facts alone costs nothing more; a "
             "prediction for a private row is as private as that row.",
-            *[settings] * bool(settings),
             (self.odometer.total if of_all else ledger).rows(),
         )
         yield "4. What do all releases about these records cost together?", *self._composition()
@@ -302,30 +290,6 @@ class PrivacyReport(Printed):
             yield "This release is NOT among those that were recorded: add its cost, if it can be."
 
 
-def _public_parameters(estimator: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator, if it has any, as JSON; of some the class alone.
-
-    Parameters of this package count as public; a model within them may hold its training set.
-    """
-    given = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
-    scalar = str | int | float | bool | None
-
-    def is_plain(value: Any) -> bool:
-        value = value.tolist() if isinstance(value, np.ndarray) else value
-        if isinstance(value, list | tuple | dict):
-            return all(map(is_plain, value.values() if isinstance(value, dict) else value))
-        ours = is_package_object(value) and not hasattr(value, "fit")
-        return ours or isinstance(value, scalar | np.generic)
-
-    def shown(value: Any) -> Any:
-        if isinstance(value, scalar):
-            return value
-        public = is_plain(value) and (is_package_object(estimator) or is_package_object(value))
-        return repr(value) if public else type(value).__name__
-
-    return {name: shown(value) for name, value in given.items()}
-
-
 def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
     """Return what a ledger promises, and what an attacker can do against it."""
     return {
@@ -370,14 +334,15 @@ def _total(odometer: PrivacyOdometer) -> PrivacyLedger:
     return replace(total, events=events, reporting_delta=odometer.delta, assumptions=assumptions)
 
 
-def _document(path: Path) -> dict[str, Any]:
-    """Return what a file of JSON has beside a ledger, and the ledger."""
+def _document(path: Path) -> tuple[PrivacyLedger, str]:
+    """Return the ledger in a file of JSON, and the name of what it is of."""
     try:
         document = json.loads(path.read_bytes())
         whole = document if "ledger" in document else {"ledger": document}
         if not isinstance(whole["ledger"], dict) or "events" not in whole["ledger"]:
             raise ValueError("it has no ledger, which lists events.")
-        return {**whole, "ledger": PrivacyLedger.from_dict(whole["ledger"])}
+        name = whole.get("estimator") or whole.get("subject") or "a ledger"
+        return PrivacyLedger.from_dict(whole["ledger"]), name
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{path} is neither the file of a PrivacyOdometer nor a ledger as JSON: {error}"
