@@ -217,7 +217,7 @@ def test_every_estimator_passes_in_one_table(capsys):
 
 
 def study(path):
-    with PrivacyOdometer(path, epsilon=2.0, label="pilot") as odometer, odometer.part("north"):
+    with PrivacyOdometer(path, epsilon=2.0) as odometer, odometer.part("north"):
         DPLogisticRegression(epsilon=0.5, max_iter=2).fit(*make_census(200, random_state=0))
     odometer.charge(DPLogisticRegression(epsilon=1.0).plan(200, 5).ledger)
     return odometer
@@ -229,9 +229,9 @@ def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
     assert main(["odometer", str(path), "--plot", str(figure)]) == 0
     out = capsys.readouterr().out
     total, (header, first, second, left) = out[: out.index("fit ")], out.splitlines()[-4:]
-    assert header.split() == ["fit", "time", "label", "part", "estimator", "epsilon", "used"]
-    assert first.split()[3:] == ["pilot", "north", "DPLogisticRegression", "0.5", "0.5"]
-    assert second.split()[3:6] == ["pilot", "-", "-"]
+    assert header.split() == ["fit", "time", "part", "estimator", "epsilon", "used"]
+    assert first.split()[3:] == ["north", "DPLogisticRegression", "0.5", "0.5"]
+    assert second.split()[3:5] == ["-", "-"]
     assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
     assert odometer.cumulative_epsilon() == [pytest.approx(0.5), odometer.used()]
     assert " ".join(total.split()) == odometer.statement
@@ -249,7 +249,7 @@ def test_a_comparison_charges_the_odometer_that_it_is_given(capsys, tmp_path):
     options += ["--estimators", "logistic", "--odometer", str(path)]
     assert main(["compare", *options]) == 0
     entries = PrivacyOdometer(path).entries()
-    assert [(e.label, e.estimator) for e in entries] == [("compare", "DPLogisticRegression")] * 2
+    assert [entry.estimator for entry in entries] == ["DPLogisticRegression"] * 2
     path.unlink()
     with PrivacyOdometer(path, epsilon=1.2):
         pass

@@ -703,7 +703,7 @@ def fit_until_killed(path, released, fitted):
         return noisy
 
     GaussianSum.release = telling
-    with PrivacyOdometer(path, epsilon=1e3, label="until killed").part("north"):
+    with PrivacyOdometer(path, epsilon=1e3).part("north"):
         while True:
             clone(MODEL).fit(X, Y)
             fitted.set()

@@ -24,7 +24,7 @@ from dpglm.study import PrivacyReport
 from dpglm.study.cli import main
 from dpglm.study.privacy_report import PRIORS, RATES
 
-NASTY = "--><script>alert(\"x\")</script> & 'é'"
+NASTY = "--><script>alert(\"x\") & 'é'"
 X, Y = make_census(400, random_state=0)
 
 
@@ -35,7 +35,7 @@ def fitted(**parameters):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    odometer = PrivacyOdometer(tmp_path_factory.mktemp("study") / "s.jsonl", 2.0, 1e-3, label=NASTY)
+    odometer = PrivacyOdometer(tmp_path_factory.mktemp("study") / NASTY, 2.0, 1e-3)
     with odometer:
         return fitted(), fitted(epsilon=0.5), odometer
 

@@ -192,7 +192,7 @@ FUZZED_FILE, FUZZED_SCHEMA = SCRATCH / "odometer.jsonl", SCRATCH / "schema.json"
 HEADER = b'{"format": "dpglm odometer", "version": 1}\n'
 ENTRIES = [json.dumps(ledger.to_dict()).encode() + b"\n" for ledger in LEDGERS]
 ODOMETERS = [HEADER + entry for entry in ENTRIES]
-with PrivacyOdometer(SCRATCH / "begun", epsilon=9.0, label="pilot") as begun, begun.part("north"):
+with PrivacyOdometer(SCRATCH / "begun", epsilon=9.0) as begun, begun.part("north"):
     charge_odometers(LEDGERS[0], DPLogisticRegression())
 ODOMETERS.append((SCRATCH / "begun").read_bytes())
 # Each target with its seeds, the exceptions it documents, and its share of the inputs.

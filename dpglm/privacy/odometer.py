@@ -40,7 +40,7 @@ FILE_START = b"SQLite format 3\0"
 _VARIABLE = "DPGLM_ODOMETER"
 SPENT = "Noise was drawn, and the whole plan counts as spent"
 # "dpgl" in ASCII.
-_APPLICATION, _VERSION = 0x6470676C, 1
+_APPLICATION, _VERSION = 0x6470676C, 2
 # In seconds, for the lock of a file.
 _PATIENCE = 60.0
 
@@ -72,8 +72,6 @@ class OdometerRecord:
         The cost that was charged: that of the whole plan.
     time : str, default=None
         Time in UTC.
-    label : str, default=None
-        The label of the block.
     part : str, default=None
         The part of the records that the fit was about; ``None`` is all of them.
     estimator : str, default=None
@@ -82,7 +80,6 @@ class OdometerRecord:
 
     ledger: PrivacyLedger
     time: str | None = None
-    label: str | None = None
     part: str | None = None
     estimator: str | None = None
 
@@ -105,8 +102,6 @@ class PrivacyOdometer(KnownArguments, Printed):
     adaptive : bool, default=None
         Whether the settings of a fit may follow from the results of earlier ones. ``None`` is the
         value of the file, or ``True``.
-    label : str, default=None
-        Recorded with each fit of a block.
 
     Raises
     ------
@@ -156,14 +151,12 @@ class PrivacyOdometer(KnownArguments, Printed):
         delta: float | None = None,
         *,
         adaptive: bool | None = None,
-        label: str | None = None,
     ) -> None:
         given = {"epsilon": epsilon, "delta": delta, "adaptive": adaptive}
         given = {name: value for name, value in given.items() if value is not None}
         checked = _Total(**given)
         self._given = {name: getattr(checked, name) for name in given}
         self.path = plain_path(path).resolve()
-        self.label = None if label is None else str(label)
         self._part: str | None = None
         if self.path.exists() and not self.path.stat().st_size:
             text = f"{self.path} is empty and begins anew: if it had records, restore a copy of it."
@@ -267,7 +260,7 @@ class PrivacyOdometer(KnownArguments, Printed):
             If the total would exceed the limit; nothing is recorded then.
         """
         _waiting.pop(self.path, None)
-        _charge(self.path, OdometerRecord(ledger, _now(), self.label, self._part), self._given)
+        _charge(self.path, OdometerRecord(ledger, _now(), self._part), self._given)
 
     def __enter__(self) -> "PrivacyOdometer":
         with _lock:
@@ -275,7 +268,7 @@ class PrivacyOdometer(KnownArguments, Printed):
             blocks = _active()
             with _opened(self.path) as file:
                 file.write(file.total(self._given))
-            block = _Block(str(self.path), self.label, file.mark)
+            block = _Block(str(self.path), file.mark)
             begun = _Entered(block, self, self._part)
             _open.append(begun)
             _entered.set((*_entered.get(), begun))
@@ -304,12 +297,12 @@ class PrivacyOdometer(KnownArguments, Printed):
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a head, and a row for each fit: its epsilon, and what was used by then."""
-        rows = [("fit", "time", "label", "part", "estimator", "epsilon", "used")]
+        rows = [("fit", "time", "part", "estimator", "epsilon", "used")]
         # Another process may record a fit in between.
         fits = zip(self.entries(), self.cumulative_epsilon(), strict=False)
         for number, (fit, used) in enumerate(fits, 1):
             time = (fit.time or "-")[:16].replace("T", " ")
-            texts = (text or "-" for text in (fit.label, fit.part, fit.estimator))
+            texts = (text or "-" for text in (fit.part, fit.estimator))
             costs = rounded_up(fit.ledger.epsilon(self.delta)), rounded_up(used)
             rows.append((str(number), time, *texts, *costs))
         return rows
@@ -361,10 +354,10 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
         warnings.warn(text, PrivacyWarning, stacklevel=6)
         _waiting.pop(path, None)
     name = None if estimator is None else type(estimator).__name__
-    for path, label in {block.path: block.label for block in blocks}.items():
+    for path in dict.fromkeys(block.path for block in blocks):
         # The part that fits of this context are charged to in the file; None is the whole.
         part = next((e.part for e in _entered.get()[::-1] if e.block.path == path), None)
-        _charge(Path(path), OdometerRecord(ledger, _now(), label, part, name))
+        _charge(Path(path), OdometerRecord(ledger, _now(), part, name))
     if joint is not None:
         joint.is_charged = True
 
@@ -550,10 +543,9 @@ class _Total:
 
 
 class _Block(NamedTuple):
-    """A ``with`` block: its file, its label, and the mark of the file when the block began."""
+    """A ``with`` block: its file, and the mark of the file when the block began."""
 
     path: str
-    label: str | None = None
     mark: str | None = None
 
 

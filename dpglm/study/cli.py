@@ -200,7 +200,7 @@ _PLANNED = ("--estimator", "the last three predict a number", None, [*PLANNED], 
 _LIMIT = ("--limit", "of the total, at --delta, if --odometer begins a new file", "E", _finite)
 
 
-def _charging(arguments: argparse.Namespace, label: str) -> AbstractContextManager:
+def _charging(arguments: argparse.Namespace) -> AbstractContextManager:
     """Return what charges the fits of a block to the odometer that was named, if one was."""
     path, limit = arguments.odometer, arguments.limit
     if path is None:
@@ -212,7 +212,7 @@ def _charging(arguments: argparse.Namespace, label: str) -> AbstractContextManag
         print(f"{path} was begun new, without a limit.", file=sys.stderr)
     with _named("argument --odometer"):
         delta = arguments.delta if begins and limit is not None else None
-        return PrivacyOdometer(path, limit, delta, label=label)
+        return PrivacyOdometer(path, limit, delta)
 
 
 _COMPARE = [
@@ -273,7 +273,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         raise ValueError("--csv and --schema, a file of its public bounds, belong together")
     if schema is not None:
         schema.classes  # noqa: B018 - refuses a target that is a number, before any row is read
-    with _charging(arguments, "compare"):
+    with _charging(arguments):
         tables = {}
         for name in arguments.datasets or ["census"] * (path is None):
             with _named(f"argument --datasets: {name}"):
@@ -461,7 +461,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     given = {name: value for name, value in persons.items() if value is not None}
     if len(given) == 1:
         raise ValueError("--groups and --max-contributions belong together")
-    with _charging(arguments, "fit"):
+    with _charging(arguments):
         document = fit_csv(
             arguments.table, arguments.schema, arguments.estimator,
             epsilon=arguments.epsilon, delta=arguments.delta,
