@@ -1,7 +1,6 @@
 """Weights of classes and rows: only ratios count, in each estimator and source, at known cost."""
 
 import math
-import warnings
 from itertools import product
 
 import numpy as np
@@ -217,16 +216,3 @@ def test_what_cannot_be_weighted_is_a_sentence_before_any_cost():
     for Model in (Model for Model in OTHERS if "Perturbation" in Model.__name__):
         with pytest.raises(ValueError, match="with class_weight='balanced': the noise would"):
             Model(class_weight="balanced", alpha=0.1).plan(100, 3)
-
-
-@pytest.mark.parametrize("Model", OURS)
-def test_a_largest_weight_far_above_the_weights_is_warned_of(Model):
-    """From the released sum of the weights, whatever the weights of the classes are."""
-    for most, class_weight in ((1.0, {0: 1, 1: 50}), (100.0, None), (100.0, "balanced")):
-        with seeded_noise(0), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model_of(Model, max_weight=most, class_weight=class_weight, epsilon=1.5).fit(
-                X, Y, sample_weight=np.ones(N)
-            )
-        said = [w for w in caught if "Set max_weight to about" in str(w.message)]
-        assert len(said) == (most == 100.0) and all(w.filename == __file__ for w in said)

@@ -435,7 +435,8 @@ def _warn_if_little_is_detected(
     """Warn if the released moment shows one column only, or the budget is too small.
 
     The intercept is in every row. If another column is above the noise level and the intercept is
-    not, rows are so `large` in that column that clipping left nothing else.
+    not, rows are so `large` in that column that clipping left nothing else. If no column is, the
+    given norm is far above the rows.
     """
     squares = moment if moment.ndim == 1 else np.diag(moment)
     found, n_columns = np.flatnonzero(squares > _ABOVE_NOISE * noise), len(squares)
@@ -450,6 +451,11 @@ def _warn_if_little_is_detected(
             f"Only column {found[0]} of {n_columns}, intercept included, is above the noise level: "
             f"it makes row norms far larger than row_clipping_norm={row_clipping_norm:g}. "
             "Divide columns by public bounds, as PublicBoundsScaler and Schema do."
+        )
+    if not text and not len(found) and row_clipping_norm > defaults.ROW_NORM:
+        text = (
+            "No column is above the noise level of the second moment, which grows with the square "
+            f"of row_clipping_norm={row_clipping_norm:g}. Give a max_row_norm near the rows'."
         )
     if text:
         text = f"This fit has probably learned little. {text}"
