@@ -109,7 +109,10 @@ def check_labels(name: str, values: Any, advice: str = _ADVICE) -> np.ndarray:
     if len(kinds) > 1:
         raise ValueError(f"{name} must hold labels of one type; turn them all into strings.")
     if kinds and not (kinds == {object} and array is values):
-        listed = [v.astimezone(UTC).replace(tzinfo=None) if _is_moment(v) else v for v in listed]
+        listed = [
+            v.astimezone(UTC).replace(tzinfo=None) if getattr(v, "tzinfo", None) else v
+            for v in listed
+        ]
         typed = np.array(listed, *(kinds - {object}))
         return labels if typed.dtype == object else check_labels(name, typed, advice)
     return labels.astype(f"{labels.dtype.kind}8[us]") if labels.dtype.kind in "mM" else labels
@@ -117,10 +120,6 @@ def check_labels(name: str, values: Any, advice: str = _ADVICE) -> np.ndarray:
 
 def _array_type(kind: type) -> Any:
     return next((a for types, a in _ARRAY_TYPES.items() if issubclass(kind, types)), kind)
-
-
-def _is_moment(label: Any) -> bool:
-    return getattr(label, "tzinfo", None) is not None
 
 
 def check_numbers(name: str, values: Any, **limits: float) -> np.ndarray:

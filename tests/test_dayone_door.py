@@ -269,7 +269,7 @@ ROWS = {
     "objects of spans": (objects_of(np.timedelta64(3, "D")), "X holds dates or times"),
     "complex": (VALUES + 1j, "Complex data not supported"),
     "sparse complex": (sparse.csr_array(VALUES + 1j), "Complex data not supported"),
-    "fields": (np.rec.fromarrays(X.T), "structured array|two dimensions"),
+    "fields": (np.rec.fromarrays(X.T), "table of numbers|two dimensions"),
     "lazy": (pl.DataFrame(X).lazy(), r"give X.collect\(\)|dask array"),
     "text": (NAMES, "must be a table of numbers"),
     "strings": (NAMES.astype(str), "must be a table of numbers"),
@@ -562,8 +562,8 @@ FILES = {
     "number": (3, None, "path=3 must be the path"),
     "stream": (io.StringIO(CSV), None, "must be the path of a file"),
     "null": ("a\0.csv", None, "null character"),
-    "address": ("s3://bucket/t.csv", None, "is an address"),
-    "line of a file": ("t.csv\n", None, "ends in a space"),
+    "address": ("s3://bucket/t.csv", None, "an address"),
+    "line of a file": ("t.csv\n", None, "spaces around"),
 }
 
 

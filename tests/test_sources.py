@@ -380,14 +380,6 @@ def test_a_row_that_grows_while_its_norm_is_taken_is_noticed(census, monkeypatch
         DPLogisticRegression(max_iter=3).fit(ArraySource(Slices(X), y, block_rows=BLOCK))
 
 
-def test_a_cache_that_is_no_folder_is_refused(census):
-    source = ArraySource(Slices(census[0]), census[1], block_rows=BLOCK)
-    source.cache = 1
-    with pytest.raises(TypeError, match="path=1 must be the path of a") as e:
-        DPLogisticRegression(max_iter=3).fit(source)
-    assert not hasattr(e.value, "privacy_ledger")
-
-
 def test_what_was_charged_is_told_whatever_happens_when_a_cache_is_closed(census, monkeypatch):
     source = ArraySource(Slices(census[0]), census[1], block_rows=BLOCK)
     source.cache = True

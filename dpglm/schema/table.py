@@ -503,14 +503,13 @@ def plain_path(path: str | os.PathLike[str], *, folder: bool = False) -> Path:
     given = os.fsdecode(path)
     meant = os.path.expandvars(os.path.expanduser(given))
     what = "file or folder" if folder else "file"
-    if not meant.strip() or "\0" in meant:
-        raise ValueError(f"path={given!r} is empty or has a null character. Name a {what}.")
-    if meant.startswith("~") or re.search(r"\$\w|\$\{|^%\w+%", meant):
+    # Unknown users and variables are left as they were.
+    unclear = not meant or meant != meant.strip() or "\0" in meant or meant.startswith("~")
+    if unclear or re.search(r"\$\w|\$\{|^%\w+%|^\w{2,}:/", meant):
         raise ValueError(
-            f"path={given!r} names a user or a variable that is not known here. Write the path out."
+            f"path={given!r} is empty, an address, has a null character or spaces around it, or "
+            f"names a user or a variable that is not known here. Name a {what}."
         )
-    if re.match(r"\w{2,}:/", meant) or meant != meant.strip():
-        raise ValueError(f"path={given!r} is an address, or ends in a space. Name a {what} here.")
     if not folder and (os.path.isdir(meant) or os.path.basename(meant) in ("", ".", "..")):
         raise ValueError(f"path={given!r} is a folder. Name a file.")
     return Path(meant)

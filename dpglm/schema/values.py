@@ -424,11 +424,6 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
     check_rows(rows)
     if sparse.issparse(rows):
         check_sparse(rows)
-    if getattr(getattr(rows, "dtype", None), "names", None):
-        raise ValueError(
-            "X is a structured array; make its fields columns, for example by "
-            "numpy.lib.recfunctions.structured_to_unstructured(X)."
-        )
     array = rows
     # No error is being handled below, which would be kept with the rows that it quotes.
     with suppress(TypeError, ValueError, OverflowError):
