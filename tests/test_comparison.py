@@ -175,10 +175,6 @@ def test_private_steps_of_pipelines_get_epsilon_and_delta_and_their_ledger_is_re
     for record in results.records:
         assert 0.99 * record["epsilon"] < record["ledger_epsilon"] <= record["epsilon"]
         assert (record["delta"], record["loss"]) == (1e-5, "hinge")
-        stated = f"(epsilon={record['epsilon']:g}, delta=1e-05)-differentially private"
-        assert stated in record["guarantee"]
-    guarantees = [record["guarantee"] for record in results.records[:4]]
-    assert [row["guarantee"] for row in results.rows()] == guarantees
     model = make_pipeline(DPLogisticRegression(), DPLinearSVM())
     with pytest.raises(ValueError, match="several private steps"):
         run({"model": model})

@@ -197,7 +197,7 @@ class ComparisonResults(ResultTable):
     records : sequence of mapping
         One per fit: what names it, and ``error`` or the measurements. These are ``accuracy``,
         ``auc``, ``loss`` ("logistic" or "hinge"), ``training_loss``, ``test_loss``,
-        ``fit_seconds``, ``ledger_epsilon``, ``guarantee`` and ``warnings``.
+        ``fit_seconds``, ``ledger_epsilon`` and ``warnings``.
     """
 
     records: Sequence[Row]
@@ -218,7 +218,7 @@ class ComparisonResults(ResultTable):
         There is one dictionary per dataset, estimator and epsilon, with the fields that its fits
         share. The number ``n_cells`` leaves out the ``n_errors`` that raised. Each metric has its
         mean under its name, None if every fit raised, and its standard error under the name with
-        ``_se``. ``loss``, the largest ``ledger_epsilon`` and a ``guarantee`` follow.
+        ``_se``. ``loss`` and the largest ``ledger_epsilon`` follow.
         """
         groups: dict[tuple, list[Row]] = {}
         for record in self.records:
@@ -249,15 +249,15 @@ class ComparisonResults(ResultTable):
             + "".join(f", delta {delta:g}" for delta in deltas)
         )
 
-    def table(self, metrics: Iterable[str] = MAIN_METRICS) -> str:
+    def table(self) -> str:
         """Return a plain-text table: estimators down, epsilons across, mean ± standard error.
 
         There is one table per dataset, in blocks of three epsilons. An estimator without privacy
         has the same value at every epsilon.
         """
-        metrics, parts = tuple(metrics), []
+        parts = []
         for name in self.datasets:
-            panels, epsilons = self.panels(name, metrics), epsilons_of(self.rows(name)) or [None]
+            panels, epsilons = self.panels(name), epsilons_of(self.rows(name)) or [None]
             parts.append(self.headline(name) + "\nmean ± standard error over the folds")
             for i in range(0, len(epsilons), _SCORES_ABREAST):
                 parts.append(_block(panels, epsilons[i : i + _SCORES_ABREAST]))
@@ -301,7 +301,6 @@ def _averaged(records: list[Row]) -> dict[str, Any]:
         row[metric], row[f"{metric}_se"] = mean_and_error([own[metric] for own in measured])
     spent = [record["ledger_epsilon"] for record in measured]
     row["ledger_epsilon"] = max(spent) if spent and None not in spent else None
-    row["guarantee"] = first.get("guarantee")
     return row
 
 
@@ -496,7 +495,6 @@ def _measured(estimator: BaseEstimator, cell: dict[str, Any], X: Any, y: np.ndar
         "test_loss": tested["loss"],
         "fit_seconds": fit_seconds,
         "ledger_epsilon": None if ledger is None else ledger.epsilon(cell["delta"]),
-        "guarantee": None if ledger is None else ledger.statement,
     }
 
 

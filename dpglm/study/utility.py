@@ -1,7 +1,6 @@
 """What a fit to come may reach, and which settings do well, simulated on public rows alone."""
 
 import math
-import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import ParameterGrid
+from sklearn.model_selection import ParameterGrid, train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, check_X_y
 
@@ -46,7 +45,6 @@ from dpglm.tables import Printed, text_table
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
 # Share of the public rows that scores are computed on.
 _TEST_SHARE = 0.25
-_BUDGET = re.compile("(^|__)(epsilon|delta|neighboring_relation|n_samples_estimate)$")
 # Most records that an expectation fits: if there are more, this number represents all.
 _MOST_FITTED = 20_000
 # Logarithms of the spread of scores: where all labels are alike, and where none is in doubt.
@@ -111,25 +109,21 @@ class UtilityGraphResults(ResultTable):
             if not any(o != own and all(map(ge, o, own)) for o in goals)
         ]
 
-    def least_epsilon(self, *, accuracy: float, max_passes: float = math.inf) -> dict[str, Any]:
+    def least_epsilon(self, *, accuracy: float) -> dict[str, Any]:
         """Return the setting that reaches a mean accuracy with the least epsilon.
 
-        Each record may be read `max_passes` times. A ValueError is raised if no setting does.
+        A ValueError is raised if no setting does.
         """
         known = [
-            (cell, row)
+            (row["accuracy"], row["epsilon"] or 0.0, cell.params)
             for cell, row in zip(self.cells, self.rows(), strict=True)
-            if row["error"] is None and (row["passes"] or 0.0) <= max_passes
+            if row["error"] is None
         ]
-        enough = [(cell, row) for cell, row in known if row["accuracy"] >= accuracy]
+        enough = [found for found in known if found[0] >= accuracy]
         if not enough:
-            best = max((row["accuracy"] for _, row in known), default=math.nan)
-            raise ValueError(
-                f"no setting has accuracy={accuracy:g} within {max_passes:g} passes; the best has "
-                f"{best:.4f}."
-            )
-        cell, _ = min(enough, key=lambda found: (found[1]["epsilon"] or 0.0, -found[1]["accuracy"]))
-        return dict(cell.params)
+            best = max(found for found, *_ in known)
+            raise ValueError(f"no setting has accuracy={accuracy:g}; the best has {best:.4f}.")
+        return dict(min(enough, key=lambda found: (found[1], -found[0]))[2])
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per setting, in the order of the grid.
@@ -239,11 +233,10 @@ class UtilityGraph:
         A private classifier with its budget; cloned, never fitted.
     param_grid : dict or list of dict
         As in scikit-learn's ``ParameterGrid``; nested parameters as in ``noise_schedule__decay``.
+        Several budgets are values of ``epsilon``.
     n_samples : int
         Number of records of the PRIVATE data to come, for which the noise is planned;
         ``n_samples_estimate`` under ``"add_or_remove_one"``.
-    epsilons : sequence of float, optional
-        Budgets at which every setting is tried; by default the estimator's own.
     n_repeats : int, default=5
         Fits of each setting, each with other noise and another quarter of the rows to score.
     n_jobs : int, optional
@@ -275,7 +268,6 @@ class UtilityGraph:
     param_grid: Mapping[str, Sequence] | Iterable[Mapping[str, Sequence]]
     _: KW_ONLY
     n_samples: int
-    epsilons: Sequence[float] | None = None
     n_repeats: int = 5
     n_jobs: int | None = None
     random_state: Any = None
@@ -302,20 +294,14 @@ class UtilityGraph:
             If a parameter is out of range or unknown, or no setting at all can be fitted.
         """
         refuse_regressors("UtilityGraph", self.estimator)
-        settings = self._settings()
+        check_whole("n_samples", self.n_samples)
+        check_whole("n_repeats", self.n_repeats)
+        settings = list(ParameterGrid(self.param_grid))
+        for setting in settings:
+            configured(self.estimator, setting)  # refuses what is unknown
         X, y = check_X_y(X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         rng = check_random_state(self.random_state)
-        splits = []
-        for _ in range(self.n_repeats):
-            train, test = resampled_split(len(y), self.n_samples, rng)
-            for part, use in ((train, "fit"), (test, "score")):
-                missing = np.setdiff1d(y, y[part])
-                if len(missing):
-                    raise ValueError(
-                        f"none of the {len(part)} rows to {use} has the label {missing[0]!r}; give "
-                        "more public rows of that label."
-                    )
-            splits.append((train, test))
+        splits = [resampled_split(y, self.n_samples, rng) for _ in range(self.n_repeats)]
         # Drawn before the fits, so that their order and the number of processes change nothing.
         seeds = np.full((len(splits), len(settings)), None)
         if self.random_state is not None:
@@ -334,42 +320,13 @@ class UtilityGraph:
             raise ValueError(f"no setting of param_grid can be fitted: {cells[0].error}")
         return UtilityGraphResults(configured(self.estimator, {}), cells, self.n_samples)
 
-    def _settings(self) -> list[dict[str, Any]]:
-        check_whole("n_samples", self.n_samples)
-        check_whole("n_repeats", self.n_repeats)
-        settings = list(ParameterGrid(self.param_grid))
-        for setting in settings:
-            for name in filter(_BUDGET.search, setting):
-                raise ValueError(
-                    f"param_grid varies {name}, which is part of the budget. Set it on the "
-                    "estimator; for several epsilons, pass epsilons=[...]."
-                )
-            try:
-                configured(self.estimator, setting)
-            except AttributeError as error:
-                text = setting_text(setting)
-                raise ValueError(
-                    f"param_grid has the setting {text}, and a nested parameter needs an object to "
-                    "belong to, not a name or a number. List the objects, or split the grid."
-                ) from error
-        if self.epsilons is None:
-            return settings
-        names = parameters_named(self.estimator, "epsilon")
-        if not names or not len(self.epsilons):
-            raise ValueError(
-                f"epsilons={self.epsilons!r} are for a private estimator, one or more."
-            )
-        return [dict.fromkeys(names, float(e)) | own for e in self.epsilons for own in settings]
 
-
-def resampled_split(n_rows: int, n_samples: int, rng: Any) -> tuple:
+def resampled_split(y: np.ndarray, n_samples: int, rng: Any) -> tuple:
     """Return the rows to fit on, (n_samples,), equally often or once more, and the rest."""
-    if n_rows < 2:
-        raise ValueError(f"X has {n_rows} row; two or more are needed, to fit and to score.")
+    rows = np.arange(len(y))
+    train, test = train_test_split(rows, test_size=_TEST_SHARE, random_state=rng, stratify=y)
     # `resize` repeats all of the shuffled rows, so that none comes twice before each came once.
-    order = rng.permutation(n_rows)
-    n_test = max(1, round(_TEST_SHARE * n_rows))
-    return np.resize(order[n_test:], n_samples), order[:n_test]
+    return np.resize(train, n_samples), test
 
 
 def _simulated(

@@ -15,10 +15,9 @@ from dpglm.study import UtilityGraph
 X, y = make_census(40_000, random_state=0)
 graph = UtilityGraph(
     DPLogisticRegression(delta=1e-6, classes=[0, 1]),
-    {"max_iter": [5, 10, 22]},
+    {"max_iter": [5, 10, 22], "epsilon": [0.05, 0.1, 0.3, 1.0]},
     n_samples=20_000,
     n_repeats=3,
-    epsilons=[0.05, 0.1, 0.3, 1.0],
 )
 results = graph.run(X, y)
 print(results.least_epsilon(accuracy=0.82))

@@ -160,9 +160,8 @@ def objectives(report: Report, arguments) -> None:
     rows, epsilons = (1000, [0.3, 1.0]) if arguments.quick else (8000, [0.1, 0.3, 0.5, 1.0])
     graph = UtilityGraph(
         DPLogisticRegression(delta=1e-6, classes=[0, 1]),
-        {"max_iter": [5, 22]},
+        {"max_iter": [5, 22], "epsilon": epsilons},
         n_samples=rows,
-        epsilons=epsilons,
         n_repeats=2 if arguments.quick else 8,
         random_state=arguments.seed,
     )
@@ -185,7 +184,7 @@ def objectives(report: Report, arguments) -> None:
     wanted = 0.7 if arguments.quick else 0.82
     found = results.least_epsilon(accuracy=wanted)
     report.note(
-        f"Accuracy, privacy and passes are chosen together by `UtilityGraph(epsilons=...)`: the "
+        f"Accuracy, privacy and passes are chosen together by `UtilityGraph`: the "
         f"least epsilon of those tried for an accuracy of {wanted} is {found['epsilon']:g}."
     )
 
