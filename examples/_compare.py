@@ -23,7 +23,7 @@ EPSILONS = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
 # By the names of the paper; the others are this package's.
 PUBLISHED = {
     "ObjPert (2018)": "objective-perturbation-published",
-    "OutPert (2018)": "descent-output-published",
+    "OutPert (2018)": "output-perturbation-published",
     "PrivGene (2018)": "privgene-published",
     "SGD-Adv (2018)": "sgd-advanced-published",
 }

@@ -34,7 +34,6 @@ from dpglm.baselines import (
     DescentOutputPerturbation,
     MajorityClassifier,
     ObjectivePerturbation,
-    OutputPerturbation,
     PrivGene,
     perturbation,
 )
@@ -418,7 +417,7 @@ def with_zeros(original, objective, powers):
 
 
 lipschitz_of_one = wrapped(
-    perturbation, "minimizer_sensitivity", lambda original, _, *given: original(1.0, *given)
+    perturbation, "descent_sensitivity", lambda original, _, *given: original(1.0, *given)
 )
 
 
@@ -614,7 +613,8 @@ BUGS = [
         system="DP-AGD, common/noisy_max.py"),
     Bug("half of the noise of mutations", scaled_choices(0.5), partial(choices, PrivGene)),
     Bug("L = 1 for rows that are longer", lipschitz_of_one,
-        partial(baseline, OutputPerturbation), system="the baselines of DP-AGD's program"),
+        partial(baseline, DescentOutputPerturbation, max_iter=20),
+        system="the baselines of DP-AGD's program"),
     Bug("one gradient step charged for all", one_step_charged_for_all,
         partial(baseline, DescentOutputPerturbation, max_iter=20)),
     Bug("half of the noise of a tilt", half_noise, partial(baseline, ObjectivePerturbation)),

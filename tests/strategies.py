@@ -57,8 +57,7 @@ ESTIMATORS = {
     "moments": baselines.SGDMomentsAccountant(max_iter=3),
     "advanced": baselines.SGDAdvancedComposition(max_iter=3),
     "objective": baselines.ObjectivePerturbation(),
-    "output": baselines.OutputPerturbation(),
-    "descent output": baselines.DescentOutputPerturbation(max_iter=3),
+    "output": baselines.DescentOutputPerturbation(max_iter=3),
     "genetic": baselines.PrivGene(max_iter=4),
     "majority": baselines.MajorityClassifier(),
 }

@@ -69,9 +69,6 @@ def test_gradients_do_what_their_design_predicts(model, relation):
     "model",
     [
         baselines.MajorityClassifier(epsilon=4.0),
-        baselines.OutputPerturbation(
-            epsilon=6.0, loss="smoothed_hinge", max_row_norm=5.0, alpha=0.1
-        ),
         baselines.DescentOutputPerturbation(epsilon=6.0, clip=0.4, alpha=0.1, max_iter=30),
         baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, max_row_norm=4.0),
     ],

@@ -203,7 +203,7 @@ def test_a_class_without_records_gets_a_weight_within_bounds(Model):
 
 def test_weights_of_classes_are_searched_and_counted_in_each_candidate():
     grid = {"class_weight": [None, {0: 1, 1: 5}, "balanced"]}
-    for Model in (DPLogisticRegression, baselines.OutputPerturbation):
+    for Model in (DPLogisticRegression, baselines.DescentOutputPerturbation):
         search = PrivateSearchCV(model_of(Model), grid, epsilon=3.0, classes=[0, 1]).fit(X, Y)
         assert search.privacy_.epsilon() <= 3.0
         assert search.best_params_ in [{"class_weight": w} for w in grid["class_weight"]]

@@ -56,8 +56,8 @@ def test_a_model_of_sklearn_scores_to_the_last_bit(models):
 
 
 def test_what_shortens_rows_is_no_model_of_sklearn_but_its_small_copy_shortens_them_too():
-    model = baselines.OutputPerturbation(max_row_norm=1.5).fit(X, Y)
-    with pytest.raises(ValueError, match="OutputPerturbation clips rows to its max_row_norm"):
+    model = baselines.ObjectivePerturbation(max_row_norm=1.5).fit(X, Y)
+    with pytest.raises(ValueError, match="ObjectivePerturbation clips rows to its max_row_norm"):
         model.to_sklearn()
     with pytest.raises(ValueError, match="clips rows"):
         onnx_outputs(model, X)

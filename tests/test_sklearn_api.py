@@ -42,8 +42,7 @@ TWO_RECORDS = (
 
 NO_FAILURE = [baselines.SGDAdvancedComposition, baselines.MajorityClassifier]
 BASELINES = [
-    baselines.ObjectivePerturbation, baselines.OutputPerturbation,
-    baselines.PrivGene,
+    baselines.ObjectivePerturbation, baselines.PrivGene,
     baselines.SGDMomentsAccountant, *NO_FAILURE,
 ]  # fmt: skip
 REGRESSORS = [DPLinearRegression, DPPoissonRegressor, DPGammaRegressor]

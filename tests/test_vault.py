@@ -474,7 +474,7 @@ EVERY = {
     "genetic": PrivGene(max_iter=3),
 }
 # Which release once.
-ONE_RELEASE = {"output", "descent output", "objective", "minima", "majority"}
+ONE_RELEASE = {"output", "objective", "minima", "majority"}
 # Its theorem is not about one record in place of another.
 SAMPLED = {"advanced"}
 # These count labels, or learn from two classes.

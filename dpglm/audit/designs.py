@@ -374,7 +374,7 @@ def _fit_own_problems(estimator: Any, row_norm: float, coins: np.ndarray) -> Any
 
 
 def minimizer_scores(estimator: Any, n_canaries: int) -> CanaryScores:
-    """Fit an estimator that perturbs a minimiser or its objective once, and score each canary.
+    """Fit an estimator that perturbs its objective once, and score each canary.
 
     A canary's minimiser w solves ``penalty w + b + R l'(R w) = 0`` with the tilt b. The score is
     ``penalty w / std``; quadrature over b gives its mean and variance with the canary.
@@ -384,11 +384,12 @@ def minimizer_scores(estimator: Any, n_canaries: int) -> CanaryScores:
     plan = estimator.plan(n_canaries, n_canaries)
     trace = _fit_own_problems(estimator, plan.metadata.max_row_norm, coins)
     penalty, loss, row_norm = plan.penalty, estimator._loss(2), plan.metadata.max_row_norm
-    output_std = penalty * trace.output_std
-    std = math.hypot(trace.tilt_std, output_std)
+    tilt_std = plan.tilt.noise_std(estimator.coef_.size)
+    output_std = penalty * plan.output.noise_std(estimator.coef_.size)
+    std = math.hypot(tilt_std, output_std)
     nodes, weights = np.polynomial.hermite_e.hermegauss(61)
     weights = weights / weights.sum()
-    tilts = trace.tilt_std * nodes
+    tilts = tilt_std * nodes
     # The minimisers of one record's problem for these tilts, by bisection.
     reach = (row_norm * loss.lipschitz + np.abs(tilts).max()) / penalty
     low, high = np.full(len(tilts), -reach), np.full(len(tilts), reach)
@@ -415,7 +416,7 @@ def iterate_scores(estimator: Any, n_canaries: int) -> CanaryScores:
         gradient = row_norm * loss.derivative(row_norm * end, np.ones(1))
         gradient = np.clip(gradient, -plan.clip, plan.clip) / plan.metadata.n_samples
         end = end - plan.step * (gradient + plan.metadata.alpha * end)
-    std = trace.output_std
+    std = plan.output.noise_std(estimator.coef_.size)
     return _scored(coins, estimator.coef_[0] / std, float(end[0]) / std, trace.events)
 
 

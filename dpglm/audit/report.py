@@ -186,7 +186,6 @@ class _Audit:
         yield replace(result, name=name)
 
 
-_MINIMISER = partial(_Audit.canaries, name="minimiser", design=minimizer_scores)
 # The audit of each family.
 AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
     DPLogisticRegression: _Audit.descent,
@@ -195,11 +194,12 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
     baselines.SGDMomentsAccountant: _Audit.descent,
     PrivateRegressor: _Audit.regression,
     DPAGDClassifier: lambda audit: chain(audit.descent(), audit.choices("choice of a step")),
-    baselines.OutputPerturbation: _MINIMISER,
     baselines.DescentOutputPerturbation: partial(
         _Audit.canaries, name="last iterate", design=iterate_scores
     ),
-    baselines.ObjectivePerturbation: _MINIMISER,
+    baselines.ObjectivePerturbation: partial(
+        _Audit.canaries, name="minimiser", design=minimizer_scores
+    ),
     baselines.MajorityClassifier: partial(_Audit.canaries, name="counts", design=count_scores),
     baselines.PrivGene: partial(_Audit.choices, name="choice of a mutation"),
 }

@@ -2,14 +2,14 @@
 
 from dpglm.baselines.majority import MajorityClassifier
 from dpglm.baselines.objective_perturbation import ObjectivePerturbation
-from dpglm.baselines.perturbation import DescentOutputPerturbation, OutputPerturbation
+from dpglm.baselines.perturbation import DescentOutputPerturbation
 from dpglm.baselines.privgene import PrivGene
 from dpglm.baselines.sgd import SGDAdvancedComposition, SGDMomentsAccountant
 from dpglm.exceptions import absent
 
 __all__ = [
     "DescentOutputPerturbation", "MajorityClassifier", "ObjectivePerturbation",
-    "OutputPerturbation", "PrivGene", "SGDAdvancedComposition", "SGDMomentsAccountant",
+    "PrivGene", "SGDAdvancedComposition", "SGDMomentsAccountant",
 ]  # fmt: skip
 
 __getattr__ = absent(__name__)

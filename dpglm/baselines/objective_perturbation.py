@@ -42,35 +42,44 @@ that ``Phi(Phi^-1(e^xi(theta) Q(A)) + 2 s theta)`` grows as fast if ``xi' = j m(
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
-from scipy.special import erfcx
+import numpy as np
+from scipy.special import erfcx, log_expit
 
-from dpglm.baselines.perturbation import (
-    PerturbationMixin,
-    PerturbationPlan,
-    Problem,
-    minimizer_event,
-    noise_multiplier_of,
-)
+from dpglm.baselines.perturbation import PerturbationMixin, noise_multiplier_of
+from dpglm.baselines.records import joint_lipschitz, rounding_error
+from dpglm.checks import is_auto
 from dpglm.estimators.classification import PrivateLinearClassifier
+from dpglm.estimators.plan import Plan, ledger_of
+from dpglm.losses import Loss
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import ObjectivePerturbationEvent
-from dpglm.privacy.vault import GaussianSum
+from dpglm.privacy.vault import GaussianSum, Release, Vault
 from dpglm.schedules import PublicMetadata
 
 # Part of mu^2 that is spent on releasing an approximate minimiser instead of the exact one.
 _OUTPUT_SHARE = 0.01
-# A larger one would make the penalty smaller than `least_penalty`.
+# A larger one would make the penalty smaller than the least automatic one.
 _LARGEST_OFFSET = 20.0
+# Relative to the noise on the gradient, and to the largest gradient; rounding errors come on top.
+_TOLERANCE = 1e-6
+_TOLERANCE_OF_SUM = 1e-11
+# Penalty of the mean loss over its curvature, below which no budget makes an automatic one go.
+_LEAST_ALPHA = 1e-6
+# The same for a penalty that is asked for. Below it, whether the minimiser is found may depend on a
+# single record. Below about 1e-9 a few of 10,000 random tables failed, and none of 80,000 here.
+_LEAST_FINDABLE_ALPHA = 1e-8
 
 
 def jacobian_offset(ratio: float, mu: float, neighboring_relation: str) -> float:
     """Return the offset of one objective perturbation, for beta over lambda and mu, or more.
 
-    It is ``log(1 + ratio)``, or ``2 log(1 + ratio/2) / erfcx(mu / sqrt 2)`` under replace-one.
+    It is ``log(1 + ratio)``, or ``2 log(1 + ratio/2) / erfcx(mu / sqrt 2)`` under replace-one. Any
+    finite number will do without noise.
     """
-    if neighboring_relation != "replace_one":
+    if neighboring_relation != "replace_one" or mu == math.inf:
         return math.log1p(ratio)
     return 2 * math.log1p(ratio / 2) / float(erfcx(mu / math.sqrt(2)))
 
@@ -82,10 +91,69 @@ def curvature_ratio(offset: float, mu: float, neighboring_relation: str) -> floa
     return 2 * math.expm1(offset * float(erfcx(mu / math.sqrt(2))) / 2)
 
 
-def _offset(problem: Problem, penalty: float, mu: float) -> float:
-    """Return the cost of one change of variables; any finite number will do without noise."""
-    ratio, relation = problem.curvature / penalty, problem.budget.neighboring_relation
-    return jacobian_offset(ratio, 0.0 if mu == math.inf else mu, relation)
+def attainable_tolerance(
+    loss: Loss, metadata: PublicMetadata, n_samples: int, penalty: float, noise_std: float
+) -> float:
+    """Return a gradient norm that a solver can reach, and prove to have reached.
+
+    The penalty is that of the sum. The noise is that on the gradient: the error of the minimiser is
+    negligible next to it. Rounding errors grow with the norm of the minimiser w of J. With the tilt
+    b, ``(penalty/2) ||w||^2 <= J(0) - <b, w>`` and ``penalty ||w|| <= ||b|| + n L``.
+    """
+    size, row_norm = metadata.n_released, metadata.max_row_norm
+    lipschitz = joint_lipschitz(loss, metadata.n_outputs) * row_norm
+    loss_at_zero = metadata.n_outputs * float(loss.value(np.zeros(1), np.ones(1))[0])
+    tilt = noise_std * (math.sqrt(size) + 10)
+    by_value = math.sqrt(2 * n_samples * loss_at_zero / penalty) + 2 * tilt / penalty
+    longest = min(by_value, (tilt + n_samples * lipschitz) / penalty)
+    rounding = rounding_error(n_samples, size, lipschitz, loss.curvature * row_norm**2, longest)
+    return _TOLERANCE * noise_std + _TOLERANCE_OF_SUM * n_samples * lipschitz + 2 * rounding
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PerturbationPlan(Plan):
+    """Objective and release of a fit, its noise and its cost."""
+
+    # Penalty of the sum of the losses: ``metadata.alpha``, that of their mean, times the records.
+    penalty: float
+    # The mechanism that draws the random linear term of the objective, and what the change of
+    # variables costs for each output.
+    tilt: GaussianSum
+    offset: float
+    # Largest gradient of the sum at the coefficients that stand for the minimiser,
+    tolerance: float
+    # and the mechanism that releases them.
+    output: GaussianSum
+    n_iter: int = 1
+
+    @property
+    def _releases(self) -> str:
+        return f"one minimiser over {self.metadata.n_samples} records"
+
+
+class MinimizerVault(Vault):
+    """A vault that releases the minimiser of a randomly tilted objective."""
+
+    def release_coef(self, plan: PerturbationPlan) -> np.ndarray:
+        """Release coefficients within ``tolerance / penalty`` of the minimiser, with noise.
+
+        The noise is for the error of the solver. The random linear term protects the minimiser. It
+        is charged once for each output, and stays here: whoever knew it could read the gradient of
+        the losses off the minimiser.
+        """
+        shape = self._sums.coef_shape
+        event = ObjectivePerturbationEvent(plan.tilt.noise_multiplier, plan.offset)
+        for _ in range(shape[1]):
+            self._allowance.charge(event)
+            self._n_released += 1
+            self.log.append(Release(event, plan.tilt.noise_std(math.prod(shape))))
+        with self._closed_by_errors():
+            tilt = plan.tilt.release(np.zeros(shape), self._entropy)
+        exact = partial(
+            self._sums.minimizer, plan.penalty, plan.tolerance, plan.max_n_samples, tilt
+        )
+        # A record moves a tilted minimiser by any distance: the tilt keeps its distribution close.
+        return self._release_sum(plan.output, exact, math.prod(shape), moves=math.inf)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -125,9 +193,7 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
     ----------
     n_iter_ : int
         Always 1, the number of releases: that of the steps of a solver may depend on the data.
-    trace_ : FitTrace
-        The noise that was drawn, and the events.
-    classes_, coef_, intercept_, n_features_in_, feature_names_in_, privacy_
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_, privacy_, trace_
         As in `DPLogisticRegression`.
 
     Notes
@@ -165,22 +231,56 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         "accounting": "published", "alpha": 1e-3, "max_row_norm": math.sqrt(2),
     }  # fmt: skip
 
+    alpha: float | str = "auto"
+
+    _vault_type: ClassVar[type[Vault]] = MinimizerVault
+
+    def _loss(self, n_classes: int) -> Loss:
+        return super()._loss(2)
+
+    def _penalty(self) -> float:
+        """Return the penalty of the mean loss, or 0 where the plan is to choose it."""
+        if is_auto(self.alpha):
+            return 0.0
+        if isinstance(self.alpha, str) or (penalty := super()._penalty()) == 0:
+            raise ValueError(
+                f"alpha={self.alpha!r} must be 'auto' or a finite number above 0: without a "
+                "penalty one record can move the minimiser without bound."
+            )
+        return penalty
+
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> PerturbationPlan:
-        problem = self._problem(budget, metadata)
-        split = math.sqrt((1 - _OUTPUT_SHARE) / metadata.n_outputs)
+        """Return the plan: the penalty, what it costs, and two mechanisms for the rest.
+
+        Two approximate minimisers within ``tolerance / penalty`` of the same exact one differ by up
+        to twice that. The tilt is drawn on a grid. An ideal Gaussian differs from it by half the
+        spacing in each coordinate, which counts as an error of the gradient.
+        """
+        loss, row_norm, n_outputs = self._loss(2), self._max_row_norm(), metadata.n_outputs
+        metadata, curvature = replace(metadata, max_row_norm=row_norm), loss.curvature * row_norm**2
+        least_penalty = _LEAST_ALPHA * curvature * metadata.n_samples
+        split = math.sqrt((1 - _OUTPUT_SHARE) / n_outputs)
         # The offset grows with mu under replace-one; without an offset mu is at its largest.
-        largest_mu = budget.mu * split
+        largest_mu, relation = budget.mu * split, budget.neighboring_relation
         penalty = metadata.alpha * metadata.n_samples
         published = self._is_published(budget)
         if published:
-            penalty = max(penalty + 2 * problem.curvature / budget.epsilon, problem.least_penalty)
+            penalty = max(penalty + 2 * curvature / budget.epsilon, least_penalty)
         elif penalty == 0:
-            penalty = _automatic_penalty(problem, largest_mu)
-        offset = metadata.n_outputs * _offset(problem, penalty, largest_mu)
+            ratio = _automatic_ratio(budget, metadata, largest_mu)
+            penalty = max(curvature / ratio, least_penalty)
+        offset = n_outputs * jacobian_offset(curvature / penalty, largest_mu, relation)
         if not offset < budget.epsilon:
             raise ValueError(
                 f"alpha={self.alpha!r} is too small for epsilon={budget.epsilon:g}: changing the "
                 f"variables costs {offset:.3g} of it. Raise alpha (or set it to 'auto') or epsilon."
+            )
+        least = _LEAST_FINDABLE_ALPHA * curvature
+        if not penalty / metadata.n_samples >= least * (1 - 1e-12):
+            raise ValueError(
+                f"alpha={self.alpha!r} is too small for the curvature of a record, "
+                f"{curvature:.3g}: that the minimiser is found could depend on the data. Raise "
+                f"alpha to {least:.3g} or more, or set it to 'auto'."
             )
         # What the changes of variables leave.
         rest = replace(budget, epsilon=budget.epsilon - offset).mu
@@ -188,40 +288,40 @@ class ObjectivePerturbation(PerturbationMixin, PrivateLinearClassifier):
         if published:
             log = math.log(2 / budget.delta)
             mu = min(mu, budget.epsilon / math.sqrt(8 * log + 4 * budget.epsilon))
-        return self._tilted_plan(problem, penalty, mu, rest * math.sqrt(_OUTPUT_SHARE))
 
-    def _tilted_plan(
-        self, problem: Problem, penalty: float, mu: float, output_mu: float, stop: float = 0.0
-    ) -> PerturbationPlan:
-        """Return the plan of a fit that tilts its objective and releases the approximate minimiser.
-
-        ``output_mu`` is the Gaussian cost of releasing the approximate minimiser given the exact
-        one. The solver may stop at a gradient of norm ``stop``.
-
-        Two approximate minimisers within ``tolerance / penalty`` of the same exact one differ by up
-        to twice that. The tilt is drawn on a grid. An ideal Gaussian differs from it by half the
-        spacing in each coordinate, which counts as an error of the gradient.
-        """
-        sensitivity = problem.budget.sensitivity(problem.lipschitz)
-        tilt, size = GaussianSum(sensitivity, noise_multiplier_of(mu)), problem.metadata.n_released
-        tolerance = max(problem.attainable_tolerance(penalty, tilt.noise_std(size)), stop)
+        sensitivity, size = budget.sensitivity(loss.lipschitz * row_norm), metadata.n_released
+        tilt = GaussianSum(sensitivity, noise_multiplier_of(mu))
+        most, noise_std = budget.most_samples(metadata.n_samples), tilt.noise_std(size)
+        tolerance = attainable_tolerance(loss, metadata, most, penalty, noise_std)
         grid = tilt.grid if tilt.noise_multiplier > 0 else 0.0
         error = (tolerance + grid * math.sqrt(size) / 2) * (1 + 1e-9)
-        output = GaussianSum(2 * error / penalty, noise_multiplier_of(output_mu))
-        offset = _offset(problem, penalty, mu)
+        output_multiplier = noise_multiplier_of(rest * math.sqrt(_OUTPUT_SHARE))
+        output = GaussianSum(2 * error / penalty, output_multiplier)
+        offset = jacobian_offset(curvature / penalty, mu, relation)
         purpose = "minimiser of a tilted objective"
         tilted = ObjectivePerturbationEvent(tilt.noise_multiplier, offset, purpose=purpose)
-        events = [*[tilted] * problem.metadata.n_outputs, minimizer_event(output)]
-        released = {"tolerance": tolerance, "output": output, "tilt": tilt, "offset": offset}
-        return problem.plan(penalty, events, **released)
+        released = replace(output.event, purpose="minimiser, with noise")
+        return PerturbationPlan(
+            metadata=replace(metadata, alpha=penalty / metadata.n_samples),
+            ledger=ledger_of(budget, [*[tilted] * n_outputs, released]),
+            budget=budget,
+            penalty=penalty,
+            tilt=tilt,
+            offset=offset,
+            tolerance=tolerance,
+            output=output,
+        )
+
+    def _logits(self, X: Any) -> np.ndarray:
+        """Return log-probabilities of one-vs-rest, which are divided by their sum, or scores."""
+        scores = super()._logits(X)
+        return log_expit(scores) if scores.shape[1] > 2 else scores
 
 
-def _automatic_penalty(problem: Problem, mu: float) -> float:
-    """Return a penalty that costs part of epsilon: more of it where the noise is small."""
-    budget, metadata = problem.budget, problem.metadata
+def _automatic_ratio(budget: PrivacyBudget, metadata: PublicMetadata, mu: float) -> float:
+    """Return ``beta / lambda`` that costs part of epsilon: more of it where the noise is small."""
     if budget.epsilon == math.inf:
-        return problem.least_penalty
+        return math.inf
     share = 0.1 * math.sqrt(metadata.n_samples * budget.epsilon / metadata.n_released / 55)
     offset = min(min(max(share, 0.07), 0.25) * budget.epsilon, _LARGEST_OFFSET)
-    ratio = curvature_ratio(offset / metadata.n_outputs, mu, budget.neighboring_relation)
-    return max(problem.curvature / ratio, problem.least_penalty)
+    return curvature_ratio(offset / metadata.n_outputs, mu, budget.neighboring_relation)

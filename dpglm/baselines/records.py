@@ -14,16 +14,12 @@ from dpglm.checks import check_choice
 from dpglm.kernels import one_blas_thread
 from dpglm.losses import Logistic, Loss, Softmax
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.vault import GaussianSum
 from dpglm.schema.values import null_rows, row_norms, without_duplicates
 
 UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
 # Smallest row norm to clip gradients by: a row with a smaller norm has a negligible gradient.
 _LEAST_NORM = 1e-100
-# Largest multiple of a record's noise to draw for rounding errors. `GaussianSum` refuses only a few
-# times as much, when the data have been touched already.
-_LARGEST_SLACK = 256.0
 _MAX_STEPS = 10_000
 _MAX_HALVINGS = 40
 # Most coefficients with an exact Newton step; conjugate gradients find it beyond.
@@ -35,15 +31,6 @@ _LEAST_DECREASE = 0.1
 def terms_of_a_sum(n_samples: int) -> float:
     """Return ``B + n / B``: a sum by blocks of B is within that times ``2^-53 n`` largest terms."""
     return _BLOCK_ROWS + n_samples / _BLOCK_ROWS
-
-
-def refuse_slack(mechanism: GaussianSum, advice: str) -> None:
-    """Raise, before the data are touched, where rounding errors would need most of the noise."""
-    if mechanism.noise_multiplier > 0 and mechanism.slack > _LARGEST_SLACK * mechanism.sensitivity:
-        raise ValueError(
-            f"Rounding errors need {mechanism.slack / mechanism.sensitivity:.3g} times the noise "
-            f"of a record. {advice}"
-        )
 
 
 class Published:
@@ -183,7 +170,7 @@ class PenalizedLoss(Records):
         self._known = b"", np.empty(0)
 
     def minimizer(
-        self, penalty: float, tolerance: float, *, n_samples: int, tilt: np.ndarray | float = 0.0
+        self, penalty: float, tolerance: float, n_samples: int, tilt: np.ndarray
     ) -> np.ndarray:
         """Return coefficients within ``tolerance / penalty`` of the exact minimiser.
 
@@ -194,7 +181,7 @@ class PenalizedLoss(Records):
         arithmetic, because the Hessian is bounded on both sides. How many steps it takes depends on
         the data; that a public number is enough in floating point is tested, not proved.
         """
-        tilt = np.broadcast_to(tilt, self.coef_shape).ravel()
+        tilt = tilt.ravel()
         gradient = partial(self.gradient, penalty=penalty, tilt=tilt)
         with one_blas_thread():
             coef = np.zeros(tilt.size)
@@ -259,18 +246,15 @@ class PenalizedLoss(Records):
     def hessian_product(self, coef: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Return the Hessian of the sum of the losses times a direction, flat."""
         moved = self._rows @ direction.reshape(self.coef_shape)
-        changes = self._weight[:, None] * self._changes(self._slopes(coef), moved)
-        return self._moment(changes).ravel()
+        return self._moment(self._weight[:, None] * (self._curvatures(coef) * moved)).ravel()
 
     def hessian(self, coef: np.ndarray) -> np.ndarray:
         """Return the Hessian of the sum of the losses, a square matrix."""
         n_columns, n_outputs = self.coef_shape
-        slopes = self._slopes(coef)
+        curvatures = self._weight[:, None] * self._curvatures(coef)
         blocks = np.zeros((n_columns, n_outputs, n_columns, n_outputs))
-        for j, one_output in enumerate(np.eye(n_outputs)):
-            changes = self._weight[:, None] * self._changes(slopes, one_output)
-            for k in np.flatnonzero(changes.any(axis=0)):
-                blocks[:, k, :, j] = self._second_moment(changes[:, [k]])
+        for k in range(n_outputs):
+            blocks[:, k, :, k] = self._second_moment(curvatures[:, [k]])
         return blocks.reshape(n_columns * n_outputs, -1)
 
     def _slopes(self, coef: np.ndarray) -> np.ndarray:
@@ -282,15 +266,12 @@ class PenalizedLoss(Records):
             self._known = coef.tobytes(), slopes
         return self._known[1]
 
-    def _changes(self, slopes: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the slopes of all rows when their scores move."""
-        if isinstance(self._loss, Softmax):
-            probability = slopes + (np.arange(self._n_outputs) == self._target[:, None])
-            return probability * (moved - (probability * moved).sum(axis=1, keepdims=True))
+    def _curvatures(self, coef: np.ndarray) -> np.ndarray:
+        """Return the second derivative of each row's margin losses in their scores."""
+        slopes = np.abs(self._slopes(coef))
         if isinstance(self._loss, Logistic):
-            return np.abs(slopes) * (1 - np.abs(slopes)) * moved
-        inside = (slopes != 0) & (np.abs(slopes) != 1)
-        return self._loss.curvature * inside * moved
+            return slopes * (1 - slopes)
+        return self._loss.curvature * ((slopes != 0) & (slopes != 1))
 
     def _moment(self, factors: np.ndarray) -> np.ndarray:
         """Return ``sum_i x~_i factors_i'``."""
