@@ -88,7 +88,7 @@ class SearchVault(ChoosingVault):
         return self._release_choice(choice, sums)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SearchPlan(Printed):
     """Releases and cost of a search, the sum of which is ``ledger``, before any data."""
 
@@ -99,22 +99,16 @@ class SearchPlan(Printed):
     choice_epsilon: float
     ledger: PrivacyLedger
 
-    @property
-    def _releases(self) -> str:
+    def _blocks(self) -> Iterable[Any]:
         each, last = (
             rounded_up(gdp_epsilon(mu, self.budget.delta))
             for mu in (self.candidate_mu, self.final_mu)
         )
-        return (
+        said = (
             f"{self.n_candidates} candidates of epsilon={each} each, compared with "
-            f"epsilon={rounded_up(self.choice_epsilon)}, and a last fit of epsilon={last}"
+            f"epsilon={rounded_up(self.choice_epsilon)}, and a last fit of epsilon={last}."
         )
-
-    def __repr__(self) -> str:
-        return f"<SearchPlan: {self._releases}: {self.ledger.statement}>"
-
-    def _blocks(self) -> Iterable[Any]:
-        return [("", f"{self._releases}.", self.ledger)]
+        return [("", said, self.ledger)]
 
 
 def _of_best(name: str, returned: str) -> Any:
@@ -285,10 +279,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         }
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy, or the score of a regressor, without noise: do not publish it."""
-        if is_regressor(self):
-            return self._best.score(X, y, sample_weight)
-        return super().score(X, y, sample_weight)
+        """Return the score of ``best_estimator_``, without noise: do not publish it."""
+        return self._best.score(X, y, sample_weight)
 
     predict = _of_best("predict", "what ``best_estimator_`` predicts, shape (n_samples,).")
     predict_proba = _of_best("predict_proba", "its probabilities, shape (n_samples, n_classes).")
