@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from strategies import BASELINES, OURS, RELATIONS, under
 
 from dpglm import DPAGDClassifier, DPLogisticRegression, PrivateSearchCV, baselines, seeded_noise
-from dpglm.audit.recorder import largest_ratio, record
+from dpglm.audit.recorder import ReleaseRecorder, largest_ratio, record
 from dpglm.losses import Logistic
 from dpglm.schema import NumericColumn, Schema, Target
 from dpglm.sources import ParquetSource
@@ -174,7 +174,7 @@ def test_one_record_moves_the_count_by_what_is_charged(relation, groups, weights
         for rows, labels, persons in ((X, y, groups), neighbours(relation, y, groups)):
             of_rows = {} if weights is None else {"sample_weight": weights[: len(rows)]}
             of_rows |= {} if groups is None else {"groups": persons}
-            with record(model, *tapes) as seen:
+            with record(model, ReleaseRecorder(*tapes)) as seen:
                 model.fit(rows, labels, **of_rows)
             tapes.append(seen)
         first, second = (tape.releases[0] for tape in tapes)

@@ -175,14 +175,14 @@ def canary_scores(
     own, other = (_unit_slope(estimator._loss(len(labels)), labels, i) for i in (1, 0))
     # An absent canary with another label pulls in the opposite direction.
     pulls = _Pulls(own - flips * other, len(plan.counts) + len(plan.first))
-    with record(estimator, recorder=pulls) as seen:
+    with record(estimator, pulls) as seen:
         fitted(estimator, *table)
     factor = NEIGHBORING_RELATIONS[estimator.neighboring_relation].sensitivity_factor
     violations = _imbalance(estimator, plan, seen.events)
     rows, y = np.eye(_FEW), np.resize(labels, _FEW)
     with record(estimator) as recorded:
         left = fitted(estimator, rows, y).coef_
-    with record(estimator, recorded):
+    with record(estimator, ReleaseRecorder(recorded)):
         again = fitted(estimator, 0 * rows, y).coef_
     if not np.array_equal(left, again, equal_nan=True):
         violations = (*violations, "the coefficients follow from more than the releases")

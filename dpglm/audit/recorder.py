@@ -53,9 +53,7 @@ def noted(release: Callable, recorder: ReleaseRecorder) -> Callable:
 
 
 @contextmanager
-def record(
-    estimator: Any, answers: ReleaseRecorder | None = None, *, recorder: Any = None
-) -> Iterator[ReleaseRecorder]:
+def record(estimator: Any, recorder: ReleaseRecorder | None = None) -> Iterator[ReleaseRecorder]:
     """Record all releases of the fits of an estimator in this block, before and after noise.
 
     With the same answers two fits take the same course, and their sums can be compared. The record
@@ -65,17 +63,16 @@ def record(
     ----------
     estimator : estimator
         This object, not its clones, gets a vault which records.
-    answers : ReleaseRecorder, optional
-        Record of the same fits on a neighbouring table, whose answers are given again.
     recorder : ReleaseRecorder, optional
-        The recorder to use in place of a new one.
+        The recorder to use in place of a new one. ``ReleaseRecorder(recorded)`` gives the answers
+        of an earlier record again.
 
     Yields
     ------
     ReleaseRecorder
         To its ``releases`` each fit adds.
     """
-    recorder = ReleaseRecorder(answers) if recorder is None else recorder
+    recorder = ReleaseRecorder() if recorder is None else recorder
     vault_type = type(estimator)._vault_type
     methods = {"_release": noted(vault_type._release, recorder)}
     estimator._vault_type = type("RecordedVault", (vault_type,), methods)
