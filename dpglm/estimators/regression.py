@@ -135,7 +135,7 @@ class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, Private
 
     def _fitted_attributes(self, coef: np.ndarray, dtype: Any) -> dict[str, Any]:
         found = super()._fitted_attributes(coef, dtype)
-        return {"coef_": found["coef_"][0], "intercept_": float(found["intercept_"][0])}
+        return {"coef_": found["coef_"][0], "intercept_": found["intercept_"][0]}
 
     @with_callbacks
     def fit(

@@ -1,10 +1,9 @@
-"""Export of a fitted model: as one file of JSON without code, as ONNX, and in skops."""
+"""Export of a fitted model: as one file of JSON without code, and in skops."""
 
 import json
 import os
 from dataclasses import replace
 from datetime import date
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from sklearn.base import BaseEstimator
 from dpglm import baselines, schedules, workflow
 from dpglm import schema as schemas
 from dpglm.estimators import agd, descent, solvers, whitening
-from dpglm.exceptions import require
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import EVENTS
 from dpglm.privacy.ledger import PrivacyLedger
@@ -144,71 +142,3 @@ def predict_csv(
         head += [f"chance of {label}" for label in model.classes_]
         columns += list(model.predict_proba(X).T)
     return [head, *map(list, zip(*(column.tolist() for column in columns), strict=True))]
-
-
-def register_onnx() -> None:
-    """Teach skl2onnx to convert the linear models of this package, in a pipeline or alone.
-
-    For rows of doubles the results are those of ``predict``. The second output of a classifier are
-    probabilities, or else scores. An estimator that `to_sklearn` refuses is refused.
-
-    Raises
-    ------
-    ImportError
-        Without skl2onnx; ``pip install "dpglm[onnx]"``.
-
-    Examples
-    --------
-    >>> from dpglm import DPLogisticRegression
-    >>> from dpglm.datasets import make_census
-    >>> X, y = make_census(500, random_state=0)
-    >>> model = DPLogisticRegression(classes=[0, 1]).fit(X, y)
-    >>> from dpglm.study.models import register_onnx
-    >>> register_onnx()  # doctest: +SKIP
-    >>> zipmap = {id(model): {"zipmap": False}}  # chances as an array; of doubles a must
-    >>> file = skl2onnx.to_onnx(model, X[:1], options=zipmap)  # doctest: +SKIP
-    """
-    skl2onnx = require("skl2onnx", "onnx", "register_onnx")
-    shapes = import_module("skl2onnx.common.shape_calculator")
-    of_number = shapes.calculate_linear_regressor_output_shapes, None
-    of_labels = (
-        shapes.calculate_linear_classifier_output_shapes,
-        {"zipmap": [True, False, "columns"], "nocl": [False]},
-    )
-    for estimator in _ESTIMATORS:
-        shape, options = of_number if estimator in _REGRESSORS else of_labels
-        name = f"dpglm{estimator.__name__}"
-        skl2onnx.update_registered_converter(estimator, name, shape, _converted, options=options)
-
-
-def _converted(scope: Any, operator: Any, container: Any) -> None:
-    """Add the nodes of a linear model to a graph of ONNX: scores, then classes or a number."""
-    ops = import_module("skl2onnx.algebra.onnx_ops")
-    types = import_module("skl2onnx.common.data_types")
-    own, (X,) = operator.raw_operator, operator.inputs
-    model, is_number = own.to_sklearn(), isinstance(own, _REGRESSORS)
-    version = {"op_version": container.target_opset}
-    number, code = types.guess_numpy_type(X.type), types.guess_proto_type(X.type)
-    is_logistic = hasattr(model, "predict_proba")
-    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    if len(coef) == 1 and not is_number:
-        # With two classes the first has the score 0, or the opposite one if scores are shown.
-        opposite = 0.0 if is_logistic else -1.0
-        coef, intercept = np.vstack([opposite * coef, coef]), [opposite * intercept[0], *intercept]
-    rows = ops.OnnxCast(X, to=code, **version)
-    product = ops.OnnxMatMul(rows, np.transpose(coef).astype(number), **version)
-    scores = ops.OnnxAdd(product, np.array(intercept, dtype=number), **version)
-    if is_number:
-        means = ops.OnnxExp(scores, **version) if own._has_log_link else scores
-        ends = [np.array(end, dtype=number) for end in own._limits]
-        last = {"output_names": operator.outputs, **version}
-        return ops.OnnxClip(means, *ends, **last).add_to(scope, container)
-    best = ops.OnnxArgMax(scores, axis=1, keepdims=0, **version)
-    classes = model.classes_ if model.classes_.dtype.kind in "UO" else model.classes_.astype(int)
-    label, chances = operator.outputs
-    ops.OnnxGather(classes, best, output_names=[label], **version).add_to(scope, container)
-    last = {"output_names": [chances], **version}
-    shown = (
-        ops.OnnxSoftmax(scores, axis=1, **last) if is_logistic else ops.OnnxIdentity(scores, **last)
-    )
-    shown.add_to(scope, container)
