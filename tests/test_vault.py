@@ -259,21 +259,17 @@ def test_a_fork_cannot_spend_the_allowance_again(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("event", "relation", "message"),
-    [
-        (GaussianEvent(0.5), "zero_out", "costs more"),
-        (GaussianEvent(np.float16(6e4)), "zero_out", None),
-        (GaussianEvent(np.float16(1.0)), "zero_out", "costs more"),
-    ],
+    ("z", "message"),
+    [(0.5, "costs more"), (np.float16(6e4), None), (np.float16(1.0), "costs more")],
 )
-def test_what_gaussian_releases_cost_needs_no_ledger(event, relation, message, monkeypatch):
+def test_what_gaussian_releases_cost_needs_no_ledger(z, message, monkeypatch):
     monkeypatch.setattr("dpglm.privacy.ledger.composed_delta", lambda *_: 0.0)
     monkeypatch.setattr("dpglm.privacy.ledger.composed_epsilon", lambda *_: 0.0)
     X, y = table()
-    rows, budget = Objective(X, 2.0 * y - 1, Logistic()), PrivacyBudget(1.0, 1e-6, relation)
+    rows, budget = Objective(X, 2.0 * y - 1, Logistic()), PrivacyBudget(1.0, 1e-6)
     refused = pytest.raises(ValueError, match=message) if message else contextlib.nullcontext()
     with refused:
-        Vault(rows, [(event, 1)], budget, entropy_source())
+        Vault(rows, [(GaussianEvent(z), 1)], budget, entropy_source())
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,6 @@ _LARGEST_LOG = 700.0
 _LOG_2 = math.log(2.0)
 
 
-@kernel(**EXACT)
-def advance(scores, slopes, step):
-    """Compute ``scores -= step * slopes`` in place."""
-    for i in range(scores.size):
-        scores[i] -= step * slopes[i]
-
-
 @njit(**INNER)
 def _softplus(z):
     """Return log(1 + exp(z)), the logistic loss."""

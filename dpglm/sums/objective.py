@@ -35,7 +35,6 @@ from dpglm.kernels.arithmetic import LARGEST
 from dpglm.kernels.gradient import ROW_GROUP
 from dpglm.kernels.line_search import (
     BLOCK_ROWS,
-    advance,
     aligned,
     joint_line_losses,
     margin_line_losses,
@@ -858,7 +857,7 @@ class Line:
         self._travelled += length + step * _norm(self.direction)
         if not self._travelled <= min(_LONGEST_WAY * length, _LARGEST_NORM):
             return False
-        advance(self.scores.reshape(-1), self.slopes.reshape(-1), step)
+        self.scores -= step * self.slopes
         self._coef = coef.copy()
         return True
 
