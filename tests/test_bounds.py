@@ -1,6 +1,5 @@
 """The row bound of a schema reaches the estimator of the same pipeline, and nothing else does."""
 
-import copy
 import io
 import math
 import pickle
@@ -179,8 +178,6 @@ KEPT = {
     "sklearn": lambda X: X[ROWS[:50], ...],
     "mask": lambda X: X[ROWS % 3 == 0],
     "none": lambda X: X[:0],
-    "copy.copy": copy.copy,
-    "deepcopy": copy.deepcopy,
     "pickle": lambda X: pickle.loads(pickle.dumps(X)),
     "joblib": file_of,
 }

@@ -13,8 +13,6 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
 from dpglm import DPLogisticRegression, seeded_noise
-from dpglm.estimators import defaults
-from dpglm.exceptions import UtilityWarning
 from dpglm.schema import (
     CategoricalColumn,
     DateColumn,
@@ -40,7 +38,6 @@ SCHEMA = Schema(
     ],
     Target("left", [0, 1]),
 )
-WIDE = "ignore:With interactions the rows have"
 PAIRS = [("wage", "age"), ("team", "hired")]
 
 
@@ -84,14 +81,14 @@ def test_no_row_of_features_is_longer_than_the_bound():
         assert np.square(features.of(one).astype(float)).sum() <= features.squared_norm
 
 
-@pytest.mark.filterwarnings(WIDE)
 def test_features_are_drawn_once_and_are_in_no_pickle():
     zips = CategoricalColumn("zip", [*range(5000)])
     schema = Schema("s", [zips, NumericColumn("x", 0, 1)], Target("y", [0, 1]))
     table = {"zip": [3, 4], "x": [0.1, 0.7]}
-    encoder = schema.transformer(True, interactions=16).fit(table)
-    before = draw_features.cache_info().misses
+    encoder = schema.transformer(True, interactions=16)
     found = encoder.fit_transform(table)
+    before = draw_features.cache_info().misses
+    encoder.transform(table)
     assert draw_features.cache_info().misses == before
     written = pickle.dumps((encoder, replace(schema, interactions=16)))
     assert len(written) < 8 * 5000 * 16 / 4
@@ -142,8 +139,7 @@ def test_features_that_follow_from_rows_are_found(leak, monkeypatch):
 def test_features_have_the_kernel_of_students_t():
     columns = [NumericColumn("x", 0, 10, n_segments=1), NumericColumn("z", -1, 1)]
     schema = Schema("two", columns, Target("y", [0, 1]), interactions=40_000)
-    with pytest.warns(UtilityWarning, match="40009 columns"):
-        found = schema.transformer().fit_transform({"x": [2.0, 3.0], "z": [0.1, -0.1]})
+    found = schema.transformer().fit_transform({"x": [2.0, 3.0], "z": [0.1, -0.1]})
     features = np.asarray(found)[:, -40_000:]
     # Twice the frequency times the distance between the bounds.
     distances = np.sqrt(2) * 2 * 2.0 * np.array([0.1, 0.1])
@@ -205,7 +201,6 @@ def test_surfaces_are_what_averages_over_all_rows_leave():
         )
 
 
-@pytest.mark.filterwarnings(WIDE)
 def test_terms_of_much_free_text_stay_sparse():
     texts = replace(SCHEMA, columns=[*SCHEMA.columns[:-1], TextColumn("note", n_features=2**17)])
     schema = replace(texts, interactions=6)
@@ -282,10 +277,3 @@ def test_a_column_is_not_called_like_a_pair():
     columns = [NumericColumn(name, 0, 1) for name in ("a", "b", "a x b")]
     with pytest.raises(ValueError, match="a column has such a name"):
         Schema("s", columns, Target("y", [0, 1]), interactions=[("b", "a")])
-
-
-def test_too_many_columns_for_a_full_preconditioner_are_told():
-    most = defaults.MAX_FULL_COLUMNS - SCHEMA.n_encoded
-    SCHEMA.transformer(interactions=most).fit(rows())
-    with pytest.warns(UtilityWarning, match=f"{defaults.MAX_FULL_COLUMNS + 1} columns. Beyond"):
-        SCHEMA.transformer(interactions=most + 1).fit(rows())

@@ -1,6 +1,5 @@
 """Features computed from public facts: fitting them reads names of columns and no row."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm.checks import check_unmasked
-from dpglm.exceptions import KnownArguments, UtilityWarning
+from dpglm.exceptions import KnownArguments
 from dpglm.schema.columns import Column, TextColumn
 from dpglm.schema.values import check_names, is_dask, read_columns, validated, with_max_row_norm
 
@@ -83,13 +82,6 @@ class SchemaEncoder(_RowEncoder):
         self.schema_.check_filled_in()
         names = self.schema.feature_names
         check_names(X, names)
-        n_encoded = self.schema_.n_encoded
-        if self.schema_.n_interactions and n_encoded > 512:  # defaults.MAX_FULL_COLUMNS
-            text = (
-                f"With interactions the rows have {n_encoded} columns. Beyond 512 the default "
-                "preconditioner is diagonal, and interactions gain less."
-            )
-            warnings.warn(text, UtilityWarning, stacklevel=2)
         self.n_features_in_ = len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
         return self

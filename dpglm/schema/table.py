@@ -322,9 +322,7 @@ class Schema(Printed):
         """Return the JSON form as a dictionary of plain Python values."""
         head = {"version": _VERSION, "name": self.name, "source": self.source}
         if self.interactions is not None:
-            pairs = self.interactions
-            pairs = pairs if isinstance(pairs, int) else [*map(list, pairs)]
-            head |= {"interactions": pairs, "seed": self.seed}
+            head |= {"interactions": _plain(self.interactions), "seed": self.seed}
         return head | {"columns": [*map(_document, self.columns)], "target": _document(self.target)}
 
     @classmethod

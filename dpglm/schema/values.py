@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -462,14 +462,6 @@ class _Bounded:
 class BoundedArray(_Bounded, np.ndarray):
     """Dense rows that carry a bound; arithmetic returns plain arrays."""
 
-    def copy(self, order: Any = "C") -> Self:
-        return with_max_row_norm(np.array(self, order=order), self.max_row_norm)
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self.copy()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return with_max_row_norm, (np.asarray(self), self.max_row_norm)
 
@@ -482,9 +474,6 @@ class BoundedArray(_Bounded, np.ndarray):
 
 class BoundedCSR(_Bounded, sparse.csr_array):
     """Sparse rows that carry a bound."""
-
-    def copy(self) -> Self:
-        return with_max_row_norm(super().copy(), self.max_row_norm)
 
 
 def with_max_row_norm(rows: Any, max_row_norm: Any) -> Any:
