@@ -515,7 +515,7 @@ def test_whatever_fails_after_the_release_says_what_it_cost(monkeypatch, epsilon
         raise KeyboardInterrupt
 
     monkeypatch.setitem(scores._SCORES, "auc", (interrupt, *scores._SCORES["auc"][1:]))
-    monkeypatch.setattr(PrivateThresholdClassifier, "_learn", interrupt)
+    monkeypatch.setattr(PrivateThresholdClassifier, "_learned", interrupt)
     scorer = make_private_scorer("auc", epsilon=epsilon)
     assert fails_with(ValueError, lambda: scorer(Known(), X, y + 7)) is None
     assert scorer.ledgers == []

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,12 +31,10 @@ from dpglm.workflow.releases import (
 
 @dataclass(eq=False, repr=False)
 class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
-    """A fitted classifier of two classes, changed by what ``_learn`` finds in a noisy table."""
+    """A fitted classifier of two classes, with attributes that ``_learned`` finds in a table."""
 
     estimator: BaseEstimator
     _: KW_ONLY
-
-    _learned: ClassVar[str]
 
     @advising
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -53,10 +51,9 @@ class _OnNoisyTable(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         of = {"pos_label": getattr(self, "pos_label", classes[1])}
         statistics = released_statistics(self.estimator, X, y, self._budget(), ["table"], **of)
         with statistics as released:
-            found = {self._learned: self._learn(released), "classes_": classes}
-            found["pos_label_"] = released.pos_label
             # All at once: an interrupt in between would leave a part of a fit.
-            vars(self).update(found, privacy_=released.ledger)
+            learned = self._learned(released)
+            vars(self).update(learned, classes_=classes, privacy_=released.ledger)
             if not released.table.has_visible_classes:
                 warnings.warn(
                     "A class may be below the noise level: use more records or a larger epsilon.",
@@ -96,10 +93,8 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
     Attributes
     ----------
     calibrator_ : LogisticRegression or IsotonicRegression
-        The map, from log-odds (between -8 and 8) to a probability.
+        The map, from log-odds (between -8 and 8) to a probability of ``classes_[1]``.
     classes_ : ndarray of shape (2,)
-    pos_label_ : label
-        The class of this probability, ``classes_[1]``.
     privacy_ : PrivacyLedger
         Cost of `fit`. On records that no fit saw, the total is the larger of both ledgers.
 
@@ -117,12 +112,10 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
 
     method: str = "sigmoid"
 
-    _learned: ClassVar[str] = "calibrator_"
-
     def _check(self) -> None:
         check_choice("method", self.method, ("sigmoid", "isotonic"))
 
-    def _learn(self, released: Released) -> Any:
+    def _learned(self, released: Released) -> dict[str, Any]:
         table, size = released.table, released.table.counts.size
         # Records that the noise can stand for, as the bin's own probability has them.
         added = max(table.std(np.eye(1, size, size - 1)).item(), 1e-3)
@@ -130,11 +123,12 @@ class PrivateCalibratedClassifier(_OnNoisyTable):
         share = (table.by_class[1] + added * expit(MIDDLES)) / n
         if self.method == "isotonic":
             rising = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-            return rising.fit(MIDDLES, share, sample_weight=n)
+            return {"calibrator_": rising.fit(MIDDLES, share, sample_weight=n)}
         # Each bin twice, once for each class.
         rows, label = np.tile(MIDDLES, 2)[:, None], np.repeat([0, 1], len(MIDDLES))
         weight = np.concatenate([n * (1 - share), n * share])
-        return LogisticRegression(C=np.inf).fit(rows, label, sample_weight=weight)
+        model = LogisticRegression(C=np.inf).fit(rows, label, sample_weight=weight)
+        return {"calibrator_": model}
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the calibrated probability of each class (n_samples, 2)."""
@@ -161,9 +155,9 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     ----------
     estimator : classifier
         As in `PrivateCalibratedClassifier`.
-    criterion : {"balanced_accuracy", "accuracy"} or dict, default="balanced_accuracy"
+    criterion : "balanced_accuracy" or dict, default="balanced_accuracy"
         The score to maximise, or the cost of an error of either kind, as ``{"false_positive": 1.0,
-        "false_negative": 5.0}``.
+        "false_negative": 5.0}``; equal costs maximise the accuracy.
     pos_label : label, default=None
         The positive class, as in `private_scores`. A false negative is one that is not predicted.
     epsilon, delta, neighboring_relation, n_samples_estimate
@@ -194,26 +188,23 @@ class PrivateThresholdClassifier(_OnNoisyTable):
     _: KW_ONLY
     pos_label: Any = None
 
-    _learned: ClassVar[str] = "threshold_"
-
     def _check(self) -> None:
         kinds = ("false_positive", "false_negative")
         if isinstance(self.criterion, dict) and set(self.criterion) == set(kinds):
             for name in kinds:
                 check_number(f"criterion[{name!r}]", self.criterion[name], above=0, at_most=1e9)
-        elif self.criterion not in ("balanced_accuracy", "accuracy"):
+        elif self.criterion != "balanced_accuracy":
             raise ValueError(
-                f"criterion={self.criterion!r} must be 'balanced_accuracy', 'accuracy', or a dict "
-                "of the costs of a 'false_positive' and of a 'false_negative'."
+                f"criterion={self.criterion!r} must be 'balanced_accuracy', or a dict of the costs "
+                "of a 'false_positive' and of a 'false_negative'."
             )
 
-    def _learn(self, released: Released) -> float:
+    def _learned(self, released: Released) -> dict[str, Any]:
         costs = 1 / released.table.totals  # classes count alike
-        if self.criterion == "accuracy":
-            costs = 1.0, 1.0
-        elif self.criterion != "balanced_accuracy":
+        if self.criterion != "balanced_accuracy":
             costs = self.criterion["false_positive"], self.criterion["false_negative"]
-        return float(released.on_scale(released.table.best_edge(*costs)))
+        threshold = float(released.on_scale(released.table.best_edge(*costs)))
+        return {"threshold_": threshold, "pos_label_": released.pos_label}
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the positive class from the threshold on, else the other (n_samples,)."""
