@@ -354,8 +354,8 @@ leaking_solver = wrapped(DPLogisticRegression, "_train", leaking)
 
 def recorder_left_on(monkeypatch):
     @contextlib.contextmanager
-    def forgetful(estimator, answers=None, *, recorder=None):
-        recorder = ReleaseRecorder(answers) if recorder is None else recorder
+    def forgetful(estimator, recorder=None):
+        recorder = ReleaseRecorder() if recorder is None else recorder
         methods = {"_release": noted(Vault._release, recorder)}
         estimator._vault_type = type("RecordedVault", (Vault,), methods)
         yield recorder

@@ -59,12 +59,6 @@ def test_each_stage_of_a_preconditioned_fit_passes(audit, changes):
     assert shift_of(result) > 0.3, "the canaries must show"
 
 
-def test_only_a_preconditioned_fit_has_a_second_moment_to_audit():
-    for stage in ("second_moment", "third_moment"):
-        with pytest.raises(ValueError, match="is not a stage of"):
-            planted_bugs.gradients(stage=stage)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_averaged_gradients_and_choices_of_adaptive_descent_pass(relation):

@@ -17,7 +17,6 @@ from dpglm.audit.recorder import RecordedRelease, ReleaseRecorder, record
 from dpglm.audit.statistics import CanaryScores
 from dpglm.checks import check_choice, check_number
 from dpglm.estimators.agd import AdaptivePlan
-from dpglm.estimators.plan import PrivacyPlan
 from dpglm.estimators.whitening import DiagonalPreconditioner
 from dpglm.exceptions import require
 from dpglm.losses import Loss, NumericLoss
@@ -203,16 +202,11 @@ def canary_scores(
 
 def _on_axes(estimator: Any, n_canaries: int, stage: str) -> tuple[Any, Any]:
     """Return a copy whose coefficients hardly move and that mixes no axes, and its plan."""
-    name = type(estimator).__name__
     estimator = prepared(estimator, step_schedule=_STEP, step=_STEP, max_step=_STEP)
     if stage == "gradients" and estimator._target_limits is not None:
         # In a whitened space the weights of large rows would hide their targets.
         estimator.set_params(preconditioner=None)
     plan = planned(estimator, n_canaries, n_canaries)
-    if not isinstance(plan, (PrivacyPlan, AdaptivePlan)):
-        raise ValueError(f"{name} does not descend by noisy gradients; use audit_estimator.")
-    if stage not in ("gradients", "second_moment")[: 1 + bool(plan.first)]:
-        raise ValueError(f"stage={stage!r} is not a stage of {estimator!r}.")
     if plan.first:
         # The same budget fraction, with a norm that does not change the units of columns.
         given = plan.preconditioner.get_params()
