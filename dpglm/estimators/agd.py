@@ -261,7 +261,7 @@ def make_adaptive_plan(
         n_iter = min(n_iter, math.ceil(n_splits))
 
     clip = planned_clip(clip_schedule, n_iter, metadata, infinite=budget.epsilon == math.inf)
-    counts = label_counts_of(budget.mu, metadata)
+    counts = label_counts_of(budget.mu, metadata) if metadata.count_fraction else ()
     left = 1 - sum(release.fraction for release in (*counts, *first))
     division = n_splits, selection_fraction, selection, left
     accountant = _better_accountant(budget, *division) if is_auto(accountant) else accountant

@@ -3,7 +3,7 @@
 import math
 import warnings
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dpglm.checks import check_number, check_whole
 from dpglm.estimators.callbacks import Callbacks
 from dpglm.estimators.inputs import training_data
-from dpglm.estimators.plan import BudgetParameters, Plan, assumptions_of
+from dpglm.estimators.plan import Plan, assumptions_of
 from dpglm.estimators.prediction import LinearScores
 from dpglm.estimators.solvers import Coordinates
 from dpglm.exceptions import KnownParameters
@@ -30,8 +30,14 @@ _DIVERGED = 1e30
 LARGEST_PENALTY = 1e12
 
 
-class Budgeted(BudgetParameters, KnownParameters):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Budgeted(KnownParameters):
     """An object that spends a budget: epsilon, delta, a neighbouring relation, an estimate of n."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighboring_relation: str = "zero_out"
+    n_samples_estimate: int | None = None
 
     def _budget(self) -> PrivacyBudget:
         n = self.n_samples_estimate
@@ -45,11 +51,9 @@ class Budgeted(BudgetParameters, KnownParameters):
 class PrivateLinearModel(Budgeted, LinearScores, Callbacks, BaseEstimator):
     """Base of the linear models: everything but the loss, the plan and the training.
 
-    Subclasses have the parameters of a budget, ``alpha`` and ``fit_intercept``. They define these
-    methods. `_loss` returns the loss for a number of classes. `_plan` fixes the run in advance,
-    from a budget and public facts, and `_plan_for` does so for input that may have weights.
-    `_settled` asks the vault for what is released of the target first, and returns the plan that
-    follows. `_train` asks for the rest, and returns the trace, with the coefficients.
+    Subclasses have ``alpha`` and ``fit_intercept``, and define `_loss`, `_plan`, `_plan_for` for
+    input that may have weights, and two methods that ask a vault. `_settled` returns the plan that
+    follows from releases of the target, and `_train` the trace, with the coefficients.
     """
 
     # Number of rows that count for a privacy unit; None if each row is a record.
@@ -119,7 +123,7 @@ class PrivateLinearModel(Budgeted, LinearScores, Callbacks, BaseEstimator):
                 attributes = partial(self._fitted_attributes, dtype=data.dtype)
                 on_step = finish = None
                 if getattr(self, "_skl_callbacks", []):
-                    told = plan.n_iter, self._space(plan).shape, data.copies, attributes
+                    told = plan.n_iter, self._space(plan).shape, data.X, data.y, attributes
                     on_step, finish = self._reports(*told)
                 training = True
                 if plan.counts or self.class_weight is not None:

@@ -49,21 +49,21 @@ class Callbacks(CallbackSupportMixin):
         self,
         n_iter: int,
         shape: tuple[int, ...],
-        copies: dict[str, Callable | None],
+        X: Any,
+        y: Any,
         attributes: Callable[[np.ndarray], dict[str, np.ndarray]],
     ) -> tuple[Callable[[int, np.ndarray], None], Callable[[], None]]:
         """Return the functions to call after each iteration and after the last one.
 
-        scikit-learn hands callbacks the raw data: they are trusted code. They get `copies`, made
-        only for callbacks that ask, or None if the data are read in blocks. A request to stop is
-        refused, because it may depend on scores without noise. Each iteration begins when the last
-        one ends. An iteration without a step, as an adaptive fit's last, ends as an empty task.
+        Callbacks are trusted code. They get copies of rows in memory, as clipping rests on norms
+        that were taken before. A request to stop is refused, because it may depend on scores
+        without noise. An iteration without a step, as an adaptive fit's last, is an empty task.
         """
         _witnesses.update({id(callback): callback for callback in self._skl_callbacks})
         context = self._init_callback_context(max_subtasks=n_iter)
-        told = {"estimator": self, **copies}
+        told = {"estimator": self, "X": getattr(X, "copy", None), "y": getattr(y, "copy", None)}
         context.call_on_fit_task_begin(**told)
-        iteration, refused = None, False
+        iteration = None
 
         def begin(t: int, coef: np.ndarray) -> None:
             nonlocal iteration
@@ -73,11 +73,9 @@ class Callbacks(CallbackSupportMixin):
                 iteration.call_on_fit_task_begin(**told, reconstruction_attributes=state)
 
         def finish_step(t: int, coef: np.ndarray) -> None:
-            nonlocal refused
             state = attributes(coef)
             stop = iteration.call_on_fit_task_end(**told, reconstruction_attributes=state)
-            if stop and not refused:
-                refused = True
+            if stop:
                 warnings.warn(
                     "A callback asked to stop the fit; the request is ignored, because the "
                     "iteration at which a fit stops may reveal scores without noise.",

@@ -14,7 +14,7 @@ from scipy.special import expit, ndtri
 
 from dpglm.checks import check_number, is_auto
 from dpglm.estimators import defaults
-from dpglm.estimators.plan import PlannedRelease, PrivacyPlan
+from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, planned_releases
 from dpglm.estimators.solvers import Coordinates, Debiased, FitTrace
 from dpglm.estimators.target import largest_residual
 from dpglm.estimators.whitening import (
@@ -92,7 +92,7 @@ def debiasing_of(
                 "inference_fraction=0 for a fit without intervals."
             )
     if metadata.residual is None:
-        releases, needed, limit = _planned_releases(share, budget.mu), 2, _CARRIED_NOISE
+        releases, needed, limit = _class_releases(share, budget.mu), 2, _CARRIED_NOISE
     else:
         releases, needed = _numeric_releases(share, budget.mu), metadata.n_features
         limit = _NUMERIC_NOISE * Logistic.curvature / estimator._loss().counted_curvature
@@ -105,7 +105,7 @@ def debiasing_of(
     return releases
 
 
-def _planned_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
+def _class_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
     """Return a few gradients with twice the noise, a curvature, and a few gradients.
 
     Without noise there are a curvature and a gradient in each of several rounds.
@@ -114,16 +114,10 @@ def _planned_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
     n_rounds, n_approaches, n_gradients = (
         (_N_ROUNDS, 0, 1) if exact else (1, _N_APPROACHES, _N_GRADIENTS)
     )
-    curvature = _CURVATURE_FRACTION * share / n_rounds
     gradient = (1 - _CURVATURE_FRACTION) * share / n_rounds / (n_gradients + n_approaches / 4)
-    approach, first, then = (
-        PlannedRelease.at(mu, name, "intervals", fraction)
-        for name, fraction in (
-            ("gradients", gradient / 4),
-            (_CURVATURE, curvature),
-            ("gradients", gradient),
-        )
-    )
+    fractions = gradient / 4, _CURVATURE_FRACTION * share / n_rounds, gradient
+    names = zip(("gradients", _CURVATURE, "gradients"), fractions, strict=True)
+    approach, first, then = planned_releases(mu, [(name, "intervals", of) for name, of in names])
     return (*[approach] * n_approaches, first, *[then] * n_gradients) * n_rounds
 
 
@@ -134,14 +128,11 @@ def _numeric_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
     """
     exact = mu == math.inf
     n_rounds, n_steps = (_N_ROUNDS, 1) if exact else (1, _N_STEPS)
-
-    def release(name: str, times: int) -> PlannedRelease:
-        fraction = share * _NUMERIC_FRACTIONS[name] / times
-        return PlannedRelease.at(mu, name, "intervals", fraction)
-
-    steps = [release("gradients", n_rounds * n_steps)] * n_steps
-    rounds = [release(_CURVATURE, n_rounds), *steps] * n_rounds
-    ends, dispersion = release(_RESIDUALS, 1), release(_DISPERSION, 1)
+    times = {"gradients": n_rounds * n_steps, _CURVATURE: n_rounds, _RESIDUALS: 1, _DISPERSION: 1}
+    gradient, curvature, ends, dispersion = planned_releases(
+        mu, [(name, "intervals", share * _NUMERIC_FRACTIONS[name] / n) for name, n in times.items()]
+    )
+    rounds = [curvature, *[gradient] * n_steps] * n_rounds
     return (*rounds, ends, dispersion) if exact else (ends, *rounds, dispersion)
 
 

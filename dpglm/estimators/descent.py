@@ -45,8 +45,24 @@ _RUN = (
 )  # fmt: skip
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
     """Plan and training by noisy gradient descent, for estimators with these parameters."""
+
+    alpha: float = 0.0
+    fit_intercept: bool = True
+    max_weight: float = 10.0
+    noise_schedule: float | str | Schedule = "auto"
+    clip_schedule: float | str | Schedule = "auto"
+    step_schedule: float | str | Schedule = "auto"
+    momentum: float | str | Momentum | None = "auto"
+    averaging: float | str | None = "auto"
+    preconditioner: str | Preconditioner | None = "auto"
+    noise_multiplier: float | None = None
+    max_iter: int | str = "auto"
+    sampling_rate: float = 1.0
+    batches: str = "poisson"
+    max_row_norm: float | None = None
 
     _counts_weights: ClassVar[bool | None] = True
     inference_fraction: ClassVar[float] = 0.0  # of the budget, for intervals: one estimator's
@@ -89,7 +105,7 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
         self, budget: PrivacyBudget, metadata: PublicMetadata
     ) -> tuple[tuple[PlannedRelease, ...], tuple[PlannedRelease, ...]]:
         """Return the releases of the target before the rows', and those for the intercept."""
-        return label_counts_of(budget.mu, metadata), ()
+        return (label_counts_of(budget.mu, metadata) if metadata.count_fraction else ()), ()
 
     def _noise_multiplier(self) -> float | None:
         """Return the checked noise multiplier if it determines the number of iterations."""
@@ -126,23 +142,9 @@ class NoisyDescentMixin(NamedLossMixin, NamedSchedules):
 class _DescentClassifier(NoisyDescentMixin, WeightedClassifier):
     """The parameters that both classifiers have."""
 
-    alpha: float = 0.0
-    fit_intercept: bool = True
     classes: ArrayLike | None = None
     class_weight: dict[Any, float] | None = None
-    max_weight: float = 10.0
     max_contributions: int | None = None
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

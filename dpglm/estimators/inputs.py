@@ -130,13 +130,6 @@ class TrainingData:
         cached = files.enter_context(kept_in_a_file(self.source)) if self.source.cache else None
         return block_sums((cached or self.source).blocks(make), model)
 
-    @property
-    def copies(self) -> dict[str, Any]:
-        """How callbacks get a copy of the rows: clipping rests on norms that were taken before."""
-        if self.source:
-            return {"X": None, "y": None}
-        return {"X": self.X.copy, "y": self.y.copy}
-
 
 def _held(
     estimator: Any, loss: Any, classes: np.ndarray | None, X: Any, y: np.ndarray, **options: Any

@@ -62,16 +62,6 @@ def budget_too_small(n_mu: float, n_columns: int) -> str:
     )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class BudgetParameters:
-    """The parameters of a budget, which all estimators have."""
-
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    neighboring_relation: str = "zero_out"
-    n_samples_estimate: int | None = None
-
-
 @dataclass(frozen=True)
 class PlannedRelease:
     """A release of a plan beside the gradients of the descent, and its fraction of mu^2."""
@@ -81,15 +71,17 @@ class PlannedRelease:
     fraction: float
     noise_multiplier: float
 
-    @classmethod
-    def at(cls, mu: float, name: str, purpose: str, fraction: float) -> "PlannedRelease":
-        """Return a release that costs this fraction of mu^2."""
-        return cls(name, purpose, fraction, 1 / (mu * math.sqrt(fraction)))
-
     @property
     def event(self) -> GaussianEvent:
         """The cost."""
         return GaussianEvent(self.noise_multiplier, purpose=f"{self.name}, for {self.purpose}")
+
+
+def planned_releases(
+    mu: float, releases: Iterable[tuple[str, str, float]]
+) -> tuple[PlannedRelease, ...]:
+    """Return releases of a budget by their names, purposes and fractions of mu^2."""
+    return tuple(PlannedRelease(*of, 1 / (mu * math.sqrt(of[-1]))) for of in releases)
 
 
 def total_fraction(releases: Iterable[PlannedRelease]) -> float:
@@ -297,9 +289,8 @@ def of_clip(value: float) -> str:
 
 def label_counts_of(mu: float, metadata: PublicMetadata) -> tuple[PlannedRelease, ...]:
     """Return the count of labels of a fit with weights, or nothing."""
-    fraction = metadata.count_fraction
-    count = "label count", "the weights of classes", fraction
-    return (PlannedRelease.at(mu, *count),) if fraction else ()
+    count = "label count", "the weights of classes", metadata.count_fraction
+    return planned_releases(mu, [count] * bool(metadata.count_fraction))
 
 
 def assumptions_of(estimator: Any) -> tuple[str, ...]:

@@ -22,13 +22,12 @@ from dpglm.estimators.plan import PlannedRelease, PrivacyPlan
 from dpglm.estimators.prediction import CountedCopies, answers, by_blocks
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.estimators.target import checked_bounds, settle_target, target_releases
-from dpglm.estimators.whitening import Preconditioner
 from dpglm.exceptions import advising
 from dpglm.losses import Gamma, NumericLoss, Poisson, Squared
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.odometer import warn_of_exact_scores
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import Momentum, PublicMetadata, Schedule
+from dpglm.schedules import PublicMetadata
 from dpglm.schema import Schema
 
 
@@ -36,21 +35,7 @@ from dpglm.schema import Schema
 class PrivateRegressor(NoisyDescentMixin, CountedCopies, RegressorMixin, PrivateLinearModel):
     """Base of the regressors: a target of numbers, its releases, predictions and scores."""
 
-    alpha: float = 0.0
-    fit_intercept: bool = True
     target_bounds: tuple[float, float] | None = None
-    max_weight: float = 10.0
-    noise_schedule: float | str | Schedule = "auto"
-    clip_schedule: float | str | Schedule = "auto"
-    step_schedule: float | str | Schedule = "auto"
-    momentum: float | str | Momentum | None = "auto"
-    averaging: float | str | None = "auto"
-    preconditioner: str | Preconditioner | None = "auto"
-    noise_multiplier: float | None = None
-    max_iter: int | str = "auto"
-    sampling_rate: float = 1.0
-    batches: str = "poisson"
-    max_row_norm: float | None = None
     inference_fraction: float = 0.0
 
     classes = class_weight = None  # of classifiers

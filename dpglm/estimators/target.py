@@ -12,7 +12,7 @@ import numpy as np
 
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
-from dpglm.estimators.plan import PlannedRelease, PrivacyPlan
+from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, planned_releases
 from dpglm.estimators.solvers import Coordinates, ReleasedTarget
 from dpglm.estimators.whitening import detection_threshold
 from dpglm.losses import Poisson
@@ -58,8 +58,8 @@ def target_releases(
     ]
     n_steps = defaults.N_INTERCEPT * (intercept and n_mu >= defaults.MIN_INTERCEPT_N_MU)
     step = "gradient", "the intercept", defaults.INTERCEPT_FRACTION / defaults.N_INTERCEPT
-    counts = tuple(PlannedRelease.at(budget.mu, *of) for *of, needed in planned if needed)
-    return counts, (PlannedRelease.at(budget.mu, *step),) * n_steps
+    counts = planned_releases(budget.mu, [of for *of, needed in planned if needed])
+    return counts, planned_releases(budget.mu, [step] * n_steps)
 
 
 def settle_target(

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 from dpglm.checks import check_number
 from dpglm.estimators import defaults
-from dpglm.estimators.plan import Plan, PlannedRelease, budget_too_small, total_fraction
+from dpglm.estimators.plan import Plan, PlannedRelease, budget_too_small, planned_releases
 from dpglm.estimators.solvers import Coordinates, Whitening
 from dpglm.exceptions import UtilityWarning
 from dpglm.kernels import one_blas_thread
@@ -151,7 +151,8 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     """
     preconditioner, metadata, intercept = plan.preconditioner, plan.metadata, space.fit_intercept
     n, row_clipping_norm = metadata.n_samples, preconditioner.row_clipping_norm
-    n_mu = plan.budget.n_mu(n, 1 - total_fraction(plan.last)) * metadata.mean_weight
+    left = 1 - sum(release.fraction for release in plan.last)
+    n_mu = plan.budget.n_mu(n, left) * metadata.mean_weight
     *units, second_moment = plan.first
     by_norms = any(release.name == "norm histogram" for release in units)
     # 1) The units of columns, or of rows, and the middles of columns.
@@ -260,11 +261,8 @@ class Preconditioner(BaseEstimator):
                 units = "norm histogram", "the unit of rows"
             of_units = min(defaults.UNITS_FRACTION, (1 - fraction) / 2)
             planned.insert(0, (*units, of_units))
-        releases = tuple(
-            PlannedRelease.at(mu, name, purpose, left * fraction)
-            for name, purpose, fraction in planned
-        )
-        return type(self)(fraction, norm), releases
+        planned = [(name, purpose, left * fraction) for name, purpose, fraction in planned]
+        return type(self)(fraction, norm), planned_releases(mu, planned)
 
 
 @dataclass(eq=False, repr=False)
