@@ -509,9 +509,9 @@ def _odometer(arguments: argparse.Namespace) -> int:
 
 
 _REPORT = [
-    ("files", "of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), a model or a report",
+    ("files", "of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), or a model",
      "FILE", plain_path, ...),
-    ("--output", "ends in .html, .json or .txt, which is the format", "FILE", _output),
+    ("--output", "ends in .html or .txt, which is the format", "FILE", _output),
 ]  # fmt: skip
 
 

@@ -15,13 +15,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm.audit.report import AuditReport
-from dpglm.privacy.attacks import attack_power, attack_success, gaussian_mu, posterior
+from dpglm.privacy.attacks import attack_power, attack_success, posterior
 from dpglm.privacy.events import FilterEvent, counted
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.ledger import ENTROPY, FIXED_IN_ADVANCE, PrivacyLedger, rounded_up
 from dpglm.privacy.odometer import FILE_START, PrivacyOdometer
 from dpglm.schema.table import plain_path
-from dpglm.study.comparison import strict_json
 from dpglm.tables import Printed
 from dpglm.workflow import total_privacy
 
@@ -150,44 +149,14 @@ class PrivacyReport(Printed):
         report.name = ", ".join(names)
         return report
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as a JSON-serialisable dictionary, with the ledgers themselves."""
-        total = None
-        if self.total is not None:
-            total = {
-                "guarantee": _guarantee(self.total),
-                "limit": self.odometer.epsilon,
-                "adaptive": self.odometer.adaptive,
-                "has_this": self.is_recorded,
-                "fits": [
-                    {**vars(fit), "ledger": fit.ledger.to_dict()} for fit in self.odometer.entries()
-                ],
-            }
-        return {
-            "subject": self.name,
-            "guarantee": _guarantee(self.ledger),
-            "asserted": self._asserted(),
-            "total": total,
-            "audit": None if self.audit is None else self.audit.verdict,
-            "versions": _versions(),
-            "ledger": self.ledger.to_dict(),
-        }
-
-    def to_json(self) -> str:
-        """Return `to_dict` as JSON; numbers that it lacks are the strings "inf" and "nan"."""
-        return strict_json(self.to_dict(), indent=2) + "\n"
-
-    def to_html(self) -> str:
-        """Return the report as a web page of one file."""
-        return _PAGE.format(title=escape(self.name), body=self._repr_html_())
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report to a file whose name ends in ``.html``, ``.json`` or ``.txt``."""
-        formats = {".html": self.to_html, ".json": self.to_json, ".txt": lambda: f"{self}\n"}
+        """Write the report to a file whose name ends in ``.html``, a web page, or in ``.txt``."""
         path = plain_path(path)
-        if path.suffix not in formats:
-            raise ValueError(f"{path} must end in one of {', '.join(formats)}.")
-        path.write_text(formats[path.suffix](), encoding="utf-8")
+        page = _PAGE.format(title=escape(self.name), body=self._repr_html_())
+        texts = {".html": page, ".txt": f"{self}\n"}
+        if path.suffix not in texts:
+            raise ValueError(f"{path} must end in one of {', '.join(texts)}.")
+        path.write_text(texts[path.suffix], encoding="utf-8")
 
     def __repr__(self) -> str:
         return f"<PrivacyReport: {self.name}, {self.ledger.statement}>"
@@ -198,7 +167,7 @@ class PrivacyReport(Printed):
         return [*dict.fromkeys(texts), *[ENTROPY] * (not parts[-1].seeded)]
 
     def _blocks(self) -> Iterator[Any]:
-        ledger, guarantee = self.ledger, _guarantee(self.ledger)
+        ledger, delta = self.ledger, rounded_up(self.ledger.reporting_delta)
         swapped = ledger.neighboring_relation == "replace_one"
         asked = "which of two records was" if swapped else "whether one record was"
         yield (
@@ -208,28 +177,32 @@ class PrivacyReport(Printed):
         )
         yield (
             "1. How strong is the promise? (Privacy parameters)",
-            *["THERE IS NO GUARANTEE."] * (not guarantee["holds"]),
+            *["THERE IS NO GUARANTEE."] * (not _holds(ledger)),
             ledger.statement,
             "Someone who knows every other record, and gives even odds on "
             f"{asked} in the data, guesses right with chance 50% before anything is released. "
-            f"After having seen all of it the chance is {_percent(guarantee['success'])} at most.",
+            f"After having seen all of it the chance is {_percent(attack_success(ledger))} at "
+            "most.",
             "What an attack finds, by its rate of false alarms, and how sure it can be of a record "
             "that it names, by the odds before:",
             [
                 ("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS)),
                 *(
-                    [*map(_percent, (*rates, *sure.values()))]
-                    for *rates, sure in map(dict.values, guarantee["power"])
+                    [
+                        _percent(rate),
+                        _percent(attack_power(ledger, rate)),
+                        *(_percent(posterior(ledger, prior, rate)) for prior in PRIORS),
+                    ]
+                    for rate in RATES
                 ),
             ],
         )
-        delta = rounded_up(ledger.reporting_delta)
         yield (
             "2. Whom does it protect? (Unit of privacy)",
             _UNITS[ledger.privacy_unit],
             [
                 ("records together", f"epsilon at delta {delta}"),
-                *((k, rounded_up(epsilon)) for k, epsilon in guarantee["group_epsilons"].items()),
+                *((str(k), rounded_up(ledger.group(k).epsilon())) for k in _GROUPS),
             ],
         )
         of_all = ledger == self.total and self.odometer is not None
@@ -290,27 +263,6 @@ class PrivacyReport(Printed):
             yield "This release is NOT among those that were recorded: add its cost, if it can be."
 
 
-def _guarantee(ledger: PrivacyLedger) -> dict[str, Any]:
-    """Return what a ledger promises, and what an attacker can do against it."""
-    return {
-        "holds": _holds(ledger),
-        "statement": ledger.statement,
-        "epsilon": ledger.epsilon(),
-        "delta": ledger.reporting_delta,
-        "mu": gaussian_mu(ledger),
-        "success": attack_success(ledger),
-        "power": [
-            {
-                "false_positive_rate": rate,
-                "true_positive_rate": attack_power(ledger, rate),
-                "posterior": {f"{prior:g}": posterior(ledger, prior, rate) for prior in PRIORS},
-            }
-            for rate in RATES
-        ],
-        "group_epsilons": {str(k): ledger.group(k).epsilon() for k in _GROUPS},
-    }
-
-
 def _holds(ledger: PrivacyLedger) -> bool:
     return ledger.protects and not ledger.seeded
 
@@ -341,7 +293,7 @@ def _document(path: Path) -> tuple[PrivacyLedger, str]:
         whole = document if "ledger" in document else {"ledger": document}
         if not isinstance(whole["ledger"], dict) or "events" not in whole["ledger"]:
             raise ValueError("it has no ledger, which lists events.")
-        name = whole.get("estimator") or whole.get("subject") or "a ledger"
+        name = whole.get("estimator", "a ledger")
         return PrivacyLedger.from_dict(whole["ledger"]), name
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
