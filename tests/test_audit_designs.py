@@ -69,7 +69,7 @@ def test_gradients_do_what_their_design_predicts(model, relation):
     "model",
     [
         baselines.MajorityClassifier(epsilon=4.0),
-        baselines.DescentOutputPerturbation(epsilon=6.0, clip=0.4, alpha=0.1, max_iter=30),
+        baselines.DescentOutputPerturbation(epsilon=6.0, alpha=0.1, max_iter=30),
         baselines.ObjectivePerturbation(epsilon=9.0, alpha=0.003, max_row_norm=4.0),
     ],
     ids=str,

@@ -201,51 +201,30 @@ def test_the_sensitivity_of_gradient_steps_is_that_of_the_vectors(vectors):
             assert descent_sensitivity(*given) == pytest.approx(row[relation], rel=row["rtol"])
 
 
-@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5)])
-def test_no_neighbours_part_by_more_than_the_sensitivity_and_some_by_nearly_as_much(loss):
-    rng, ratios = np.random.default_rng(0), []
+def test_no_neighbours_part_by_more_than_the_sensitivity_and_some_by_nearly_as_much():
+    rng, ratios, loss = np.random.default_rng(0), [], SmoothedHinge(0.5)
     for _ in range(150):
-        n, R, clip = int(rng.integers(2, 12)), 10 ** rng.uniform(-1, 1), 10 ** rng.uniform(-2, 0.5)
+        n, R = int(rng.integers(2, 12)), 10 ** rng.uniform(-1, 1)
         alpha = rng.choice([0.0, 10 ** rng.uniform(-3, 0)])
         n_iter, X = int(rng.integers(1, 40)), rng.normal(size=(n, 2)) * R
         y = rng.choice([-1.0, 1.0], size=n)
         settings = {"n_outputs": 1, "fit_intercept": False, "max_row_norm": R}
-        steps = {
-            "step": 2 / (loss.curvature * R**2 + 2 * alpha), "n_iter": n_iter, "alpha": alpha,
-            "clip": clip,
-        }  # fmt: skip
+        step = 2 / (loss.curvature * R**2 + 2 * alpha)
+        steps = {"step": step, "n_iter": n_iter, "alpha": alpha}
         neighbour = X.copy()
         neighbour[0] = 0.0
         ends = [
             PenalizedLoss(rows, y, loss, **settings).last_iterate(n, **steps)
             for rows in (X, neighbour)
         ]
-        given = min(clip, R * loss.lipschitz), steps["step"], n_iter, alpha, n, "zero_out"
+        given = R * loss.lipschitz, step, n_iter, alpha, n, "zero_out"
         ratios.append(np.linalg.norm(ends[0] - ends[1]) / descent_sensitivity(*given))
     assert 0.99 < max(ratios) <= 1 + 1e-12
 
 
-def test_the_clipped_gradient_of_the_softmax_is_no_convex_one(vectors):
-    for row in vectors("baselines", "clipped_softmax_field"):
-        logits, label, c = np.array(row["logits"]), np.array([row["label"]]), row["c"]
-
-        def field(z, label=label, c=c):
-            slope = Softmax().derivative(z[np.newaxis], label)[0]
-            return slope * min(1.0, c / np.linalg.norm(slope))
-
-        h = 1e-6 * np.eye(len(logits))
-        jacobian = np.array([(field(logits + e) - field(logits - e)) / 2e-6 for e in h])
-        least = np.linalg.eigvalsh((jacobian + jacobian.T) / 2)[0]
-        assert least == pytest.approx(row["min_eig_symmetric_part"], abs=row["atol"]) and least < 0
-    message = r"clip=1 is below .* the largest gradient norm"
-    with pytest.raises(ValueError, match=message):
-        DescentOutputPerturbation(clip=1.0).plan(100, 3, 4)
-    assert DescentOutputPerturbation(clip=5.0).plan(100, 3, 4).clip == math.inf
-
-
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_or_remove_one"])
 def test_gradient_steps_are_planned_and_charged_once(relation):
-    model = DescentOutputPerturbation(**under(relation), clip=0.5)
+    model = DescentOutputPerturbation(**under(relation))
     plan = model.plan(1000, 5)
     ((event, n),) = plan.ledger.events
     assert (n, event) == (1, plan.output.event)
@@ -255,6 +234,3 @@ def test_gradient_steps_are_planned_and_charged_once(relation):
     noise_on_a_score = 3.0 * plan.output.noise_multiplier * plan.output.sensitivity
     assert noise_on_a_score <= 1 / 3 and plan.output.slack < 1e-7
     assert noise_on_a_score > 0.3 or plan.n_steps == 1000
-    model.set_params(step=steepest).plan(1000, 5)
-    with pytest.raises(ValueError, match=r"above 2 / \(M \+ 2 alpha\)"):
-        model.set_params(step=1.001 * steepest).plan(1000, 5)

@@ -408,8 +408,8 @@ def iterate_scores(estimator: Any, n_canaries: int) -> CanaryScores:
     trace = _fit_own_problems(estimator, row_norm, coins)
     for _ in range(plan.n_steps):
         gradient = row_norm * loss.derivative(row_norm * end, np.ones(1))
-        gradient = np.clip(gradient, -plan.clip, plan.clip) / plan.metadata.n_samples
-        end = end - plan.step * (gradient + plan.metadata.alpha * end)
+        gradient = gradient / plan.metadata.n_samples + plan.metadata.alpha * end
+        end = end - plan.step * gradient
     std = plan.output.noise_std(estimator.coef_.size)
     return _scored(coins, estimator.coef_[0] / std, float(end[0]) / std, trace.events)
 

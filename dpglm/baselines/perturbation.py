@@ -21,7 +21,7 @@ from dpglm.estimators.classification import PrivateLinearClassifier
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
 from dpglm.losses import Loss, NamedLossMixin
-from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget, check_clip
+from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 from dpglm.privacy.vault import GaussianSum, Vault
 from dpglm.schedules import PublicMetadata
@@ -33,9 +33,6 @@ _MIN_ROW_NORM = 1e-100
 _MOST_STEPS = 1000
 # Largest standard deviation that the noise may give the score of a row with the largest norm.
 _SCORE_STD = 1 / 3
-# Largest multiple of a record's noise to draw for rounding errors. `GaussianSum` refuses only a few
-# times as much, when the data have been touched already.
-_LARGEST_SLACK = 256.0
 
 
 def noise_multiplier_of(mu: float) -> float:
@@ -100,7 +97,6 @@ class DescentOutputPlan(Plan):
 
     step: float
     n_steps: int
-    clip: float
     output: GaussianSum
     n_iter: int = 1
 
@@ -115,35 +111,38 @@ class DescentVault(Vault):
 
     def release_coef(self, plan: DescentOutputPlan) -> np.ndarray:
         """Release the end of the planned gradient steps, which `descent_sensitivity` bounds."""
-        steps = {"step": plan.step, "n_iter": plan.n_steps, "clip": plan.clip}
-        metadata = plan.metadata
-        exact = partial(self._sums.last_iterate, metadata.n_samples, alpha=metadata.alpha, **steps)
+        known, steps = plan.metadata, {"step": plan.step, "n_iter": plan.n_steps}
+        exact = partial(self._sums.last_iterate, known.n_samples, alpha=known.alpha, **steps)
         return self._release_sum(plan.output, exact, math.prod(self._sums.coef_shape))
 
 
 def descent_sensitivity(
-    clip: float, step: float, n_steps: int, alpha: float, n_samples: int, neighboring_relation: str
+    lipschitz: float,
+    step: float,
+    n_steps: int,
+    alpha: float,
+    n_samples: int,
+    neighboring_relation: str,
 ) -> float:
-    """Return the L2 sensitivity of the end of gradient steps on clipped gradients and a penalty.
+    """Return the L2 sensitivity of the end of gradient steps on a mean of losses and a penalty.
 
-    It is ``step T C / n``, or with a penalty ``C (1 - (1 - step alpha)^T) / (alpha n)``, and twice
-    that under ``"replace_one"``. T steps start at zero and descend the mean of gradients clipped to
-    norm C, plus that of the penalty.
+    It is ``step T L / n``, or with a penalty ``L (1 - (1 - step alpha)^T) / (alpha n)``, and twice
+    that under ``"replace_one"``. T steps start at zero and descend the mean of losses with
+    gradients of norm L at most, plus that of the penalty.
 
     Notes
     -----
-    Each loss is convex, with a gradient of Lipschitz constant M. A gradient clipped to C is that of
-    another such loss where it is a row times a number that grows with the score. Then ``w - step
-    (grad(w) + alpha w)`` is a contraction by ``1 - step alpha``, for ``step <= 2 / (M + 2 alpha)``.
-    Here ``grad`` is the mean, of Lipschitz constant at most M if at most n records are in it. A
-    record moves the step from the same point by ``step C / n`` at most. The distances of two
-    runs add up to the sum above (Zhang, Zheng, Mou & Wang 2017, without clipping).
+    Each loss is convex, with a gradient of Lipschitz constant M. Then ``w - step (grad(w) + alpha
+    w)`` is a contraction by ``1 - step alpha``, for ``step <= 2 / (M + 2 alpha)``. Here ``grad`` is
+    the mean, of Lipschitz constant at most M if at most n records are in it. A record moves the
+    step from the same point by ``step L / n`` at most. The distances of two runs add up to the sum
+    above (Zhang, Zheng, Mou & Wang 2017).
     """
     factor = NEIGHBORING_RELATIONS[neighboring_relation].sensitivity_factor
     effective = float(n_steps)
     if alpha > 0:
         effective = -math.expm1(n_steps * math.log1p(-step * alpha)) / (step * alpha)
-    return factor * step * effective * clip / n_samples
+    return factor * step * effective * lipschitz / n_samples
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -163,13 +162,6 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         The plain hinge is not smooth, and has no such bound.
     half_width, max_row_norm, fit_intercept, class_weight
         As in `ObjectivePerturbation`.
-    clip : float, default=None
-        Bound on the L2 norm of each record's gradient. ``None`` is the largest possible norm, which
-        never clips. For more than two classes no smaller value is accepted, because the clipped
-        gradient is then that of no convex loss.
-    step : float or "auto", default="auto"
-        Step size on the mean gradient, at most ``2 / (M + 2 alpha)``, with M the largest curvature
-        of a record's loss along its row. ``"auto"`` is half of that.
     max_iter : int or "auto", default="auto"
         Number of steps. ``"auto"`` is as many, up to 1000, as keep the noise on the score of any
         row to a standard deviation of a third.
@@ -186,6 +178,9 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
 
     Notes
     -----
+    The step size on the mean gradient is ``1 / (M + 2 alpha)``, with M the largest curvature of a
+    record's loss along its row.
+
     Guarantee: (epsilon, delta)-differential privacy of everything a fit leaves. It makes one
     Gaussian release. Its sensitivity is what `dpglm.baselines.perturbation.descent_sensitivity`
     proves, and what rounding may add to it. Under ``"add_or_remove_one"`` steps are short enough
@@ -203,8 +198,6 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
     """
 
     alpha: float = 0.0
-    clip: float | None = None
-    step: float | str = "auto"
     max_iter: int | str = "auto"
 
     _constants: ClassVar[dict[str, Any]] = {
@@ -217,58 +210,35 @@ class DescentOutputPerturbation(PerturbationMixin, PrivateLinearClassifier):
         loss = self._loss(max(2, metadata.n_outputs))
         longest = joint_lipschitz(loss, metadata.n_outputs) * row_norm
         curvature = loss.curvature * row_norm**2
-        clip = math.inf
-        if self.clip is not None:
-            clip = check_clip("clip", self.clip)
-            if metadata.n_outputs > 1 and clip < longest:
-                raise ValueError(
-                    f"clip={clip:g} is below {longest:.6g}, the largest gradient norm. Leave "
-                    f"clip=None: with {metadata.n_outputs} classes a clipped gradient is that of "
-                    "no convex loss, and the steps need not keep two runs together."
-                )
-            clip = clip if clip < longest else math.inf
         # How many records there may be for each that sums are divided by.
         most = budget.most_samples(n_samples)
         excess = most / n_samples
-        steepest = 2 / (excess * curvature + 2 * alpha)
-        step = steepest / 2 if is_auto(self.step) else self.step
-        step = check_number("step", step, above=0, at_most=1e50)
-        if step > steepest:
-            raise ValueError(
-                f"step={step:g} is above 2 / (M + 2 alpha) = {steepest:.6g}: a record could then "
-                "move the coefficients by more than the noise covers. Lower step or max_row_norm."
-            )
-        mu, bound = budget.mu, min(clip, longest)
+        # Half of the longest for which `descent_sensitivity` holds.
+        step, mu = 1 / (excess * curvature + 2 * alpha), budget.mu
         if self._is_published(budget):
             # The noise of Dwork & Roth's Theorem A.1.
             mu = min(mu, budget.epsilon / math.sqrt(2 * math.log(1.25 / budget.delta)))
         multiplier = noise_multiplier_of(mu)
         if is_auto(self.max_iter):
-            one = row_norm * multiplier * budget.sensitivity(step * bound / n_samples)
+            one = row_norm * multiplier * budget.sensitivity(step * longest / n_samples)
             n_steps = max(1, int(min(_MOST_STEPS, _SCORE_STD / one if one else _MOST_STEPS)))
         else:
             n_steps = check_whole("max_iter", self.max_iter)
-        sensitivity = descent_sensitivity(
-            bound, step, n_steps, alpha, n_samples, budget.neighboring_relation
-        )
+        relation = budget.neighboring_relation
+        sensitivity = descent_sensitivity(longest, step, n_steps, alpha, n_samples, relation)
         # Two ends are apart by what rounding does to each: a step adds an error, and the steps
-        # after it keep distances. That of a gradient is doubled for the rounding of its clipping.
-        furthest = n_steps * step * excess * bound
+        # after it keep distances.
+        furthest = n_steps * step * excess * longest
         of_sum = rounding_error(most, metadata.n_released, longest, curvature, furthest)
-        of_step = 8 * UNIT_ROUNDOFF * (furthest + step * excess * bound)
+        of_step = 8 * UNIT_ROUNDOFF * (furthest + step * excess * longest)
         slack = 2 * n_steps * (step * 2 * of_sum / n_samples + of_step)
-        if multiplier > 0 and slack > _LARGEST_SLACK * sensitivity:
-            raise ValueError(
-                f"Rounding errors need {slack / sensitivity:.3g} times the noise of a record. "
-                "Lower max_iter, or raise clip."
-            )
         output = GaussianSum(sensitivity, multiplier, slack)
+        output.noise_std(metadata.n_released)  # refuses here, before the data are touched
         return DescentOutputPlan(
             metadata=replace(metadata, max_row_norm=row_norm),
             ledger=ledger_of(budget, [replace(output.event, purpose="minimiser, with noise")]),
             budget=budget,
             step=step,
             n_steps=n_steps,
-            clip=clip,
             output=output,
         )

@@ -73,24 +73,14 @@ class CandidateLosses(Records):
 class MutationVault(ChoosingVault):
     """A vault that releases which change of a single coefficient seems best."""
 
-    def choose_mutation(
-        self, t: int, coef: np.ndarray, penalty: np.ndarray, plan: "GeneticPlan"
-    ) -> int:
+    def choose_mutation(self, t: int, coef: np.ndarray, plan: "GeneticPlan") -> int:
         """Release the index of a candidate of generation `t` with a small total loss.
 
-        Candidates are as `CandidateLosses.changes` has them, raveled; ``penalty`` is what each of
-        them changes in the penalty.
+        Candidates are as `CandidateLosses.changes` has them, raveled.
         """
-        coef = plain(coef, np.shape(coef))
-        penalty = plain(penalty, (2, *coef.shape))
-        mutation = float(plan.mutation[t])
-        rounding = plan.rounding(np.abs(coef).sum(), mutation)
-        rounding += 2 * UNIT_ROUNDOFF * float(np.abs(penalty).max())
-
-        def exact() -> np.ndarray:
-            return -(self._sums.changes(coef, mutation) + penalty).ravel()
-
-        return self._release_choice(plan.mechanism(t, rounding), exact)
+        coef, mutation = plain(coef, np.shape(coef)), float(plan.mutation[t])
+        mechanism = plan.mechanism(t, plan.rounding(np.abs(coef).sum(), mutation))
+        return self._release_choice(mechanism, lambda: -self._sums.changes(coef, mutation).ravel())
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -104,9 +94,6 @@ class GeneticPlan(Plan):
     feature_bound: float
     # Bounded range of each choice.
     selection_epsilon: float
-
-    def __post_init__(self) -> None:
-        self.mutation.flags.writeable = False
 
     def mechanism(self, t: int, rounding: float = 0.0) -> ExponentialSelection:
         """Return the mechanism that chooses in generation ``t``, from 0.
@@ -152,7 +139,7 @@ class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
 
     Parameters
     ----------
-    epsilon, delta, neighboring_relation, n_samples_estimate, classes, alpha
+    epsilon, delta, neighboring_relation, n_samples_estimate, classes
         As in `DPLogisticRegression`.
     loss : {"logistic", "hinge"}, default="logistic"
         The cross entropy of the softmax, or the hinge loss of one-vs-rest, for several classes.
@@ -201,7 +188,6 @@ class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
     """
 
     loss: str = "logistic"
-    alpha: float = 0.0
     fit_intercept: bool = True
     classes: ArrayLike | None = None
     class_weight: dict[Any, float] | None = None
@@ -210,6 +196,9 @@ class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
     mutation_decay: float = 0.97
     max_iter: int | str = "auto"
     accounting: str = "tight"
+
+    # Not a parameter of this one.
+    alpha: ClassVar[float] = 0.0
 
     _constants: ClassVar[dict[str, Any]] = {"accounting": "published", "mutation_decay": 0.95}
     _vault_type: ClassVar[type[Vault]] = MutationVault
@@ -247,10 +236,8 @@ class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
             ledger=ledger_of(budget, repeat(chosen, n_iter)),
         )
         # Refuses here, before the data are touched, what cannot be drawn: the largest coefficients
-        # there can be, the largest penalty, and the smallest mutation.
-        furthest = float(plan.mutation.sum())
-        penalty = metadata.n_samples * metadata.alpha * furthest * mutation
-        plan.mechanism(0, plan.rounding(furthest, mutation) + 2 * UNIT_ROUNDOFF * penalty)
+        # there can be, and the smallest mutation.
+        plan.mechanism(0, plan.rounding(float(plan.mutation.sum()), mutation))
         plan.mechanism(n_iter - 1)
         return plan
 
@@ -258,25 +245,17 @@ class PrivGene(Published, NamedLossMixin, PrivateLinearClassifier):
         return CandidateLosses(X, target, loss, feature_bound=self.feature_bound, **options)
 
     def _train(self, vault: MutationVault, plan: GeneticPlan, on_step: OnStep) -> FitTrace:
-        space, metadata = self._space(plan), plan.metadata
+        space = self._space(plan)
         trace = FitTrace("mutation", "column", "output", "noise_scale")
         coef = np.zeros((space.n_columns, space.n_outputs))
-        penalised = np.ones_like(coef)
-        penalised[-1] -= space.fit_intercept
-        strength = metadata.n_samples * metadata.mean_weight * metadata.alpha * penalised
-        signs = np.array([1.0, -1.0])[:, np.newaxis, np.newaxis]
-        for t, mutation in enumerate(plan.mutation):
-            # 1) Each coefficient raised, and lowered, and what that adds to the penalty.
-            change = signs * mutation
-            penalty = strength * (coef + change / 2) * change
-            # 2) Choose one privately, by its total loss.
-            chosen = vault.choose_mutation(t, coef, penalty, plan)
-            # 3) It is the only parent of the next generation.
-            sign, column, output = np.unravel_index(chosen, penalty.shape)
-            coef[column, output] += change[sign, 0, 0]
-
-            release, place = vault.log[-1], {"column": int(column), "output": int(output)}
-            trace.record(release, mutation=float(change[sign, 0, 0]), **place)
+        for t, mutation in enumerate(plan.mutation.tolist()):
+            # 1) Choose a coefficient to raise or to lower, privately, by the total loss.
+            chosen = vault.choose_mutation(t, coef, plan)
+            lowered, column, output = map(int, np.unravel_index(chosen, (2, *coef.shape)))
+            # 2) It is the only parent of the next generation.
+            change = -mutation if lowered else mutation
+            coef[column, output] += change
+            trace.record(vault.log[-1], mutation=change, column=column, output=output)
             trace.coef = coef.reshape(space.shape).copy()
             if on_step is not None:
                 on_step(t, trace.coef)

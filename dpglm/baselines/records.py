@@ -18,8 +18,6 @@ from dpglm.schema.values import null_rows, row_norms, without_duplicates
 
 UNIT_ROUNDOFF = 2.0**-53
 _BLOCK_ROWS = 2048
-# Smallest row norm to clip gradients by: a row with a smaller norm has a negligible gradient.
-_LEAST_NORM = 1e-100
 _MAX_STEPS = 10_000
 _MAX_HALVINGS = 40
 # Most coefficients with an exact Newton step; conjugate gradients find it beyond.
@@ -164,9 +162,8 @@ class PenalizedLoss(Records):
         super().__init__(X, target, **options)
         rows = shortened(X, math.sqrt(max_row_norm**2 - bool(self._fit_intercept)))
         self._rows, self._loss = self._with_intercept(rows), loss
-        largest_weight = float(self.class_weight.max())
-        self._lipschitz = largest_weight * joint_lipschitz(loss, self._n_outputs) * max_row_norm
-        self._smoothness = largest_weight * loss.curvature * max_row_norm**2
+        self._lipschitz = joint_lipschitz(loss, self._n_outputs) * max_row_norm
+        self._smoothness = loss.curvature * max_row_norm**2
         self._known = b"", np.empty(0)
 
     def minimizer(
@@ -203,24 +200,13 @@ class PenalizedLoss(Records):
             "max_row_norm."
         )
 
-    def last_iterate(
-        self, n_samples: int, *, step: float, n_iter: int, alpha: float, clip: float
-    ) -> np.ndarray:
-        """Return the end of `n_iter` gradient steps from zero, on the sum over `n_samples`.
-
-        Gradients of records are clipped to the norm ``clip``, for one output only.
-        """
-        coef = np.zeros(self.coef_shape)
-        limits = np.full((len(self._target), 1), np.inf)
-        if clip < math.inf:
-            # A hair less, so that rounding does not lengthen a gradient.
-            clip *= 1 - 4 * (self._rows.shape[1] + 8) * UNIT_ROUNDOFF
-            limits = clip / np.maximum(row_norms(self._rows), _LEAST_NORM)[:, None]
+    def last_iterate(self, n_samples: int, *, step: float, n_iter: int, alpha: float) -> np.ndarray:
+        """Return the end of `n_iter` gradient steps from zero, on the sum over `n_samples`."""
+        coef = np.zeros(math.prod(self.coef_shape))
         with one_blas_thread():
             for _ in range(n_iter):
-                slopes = np.clip(self._weight[:, None] * self._slopes(coef), -limits, limits)
-                coef = coef - step * (self._moment(slopes) / n_samples + alpha * coef)
-        return coef
+                coef = coef - step * (self.gradient_sum(coef) / n_samples + alpha * coef)
+        return coef.reshape(self.coef_shape)
 
     def _newton_step(self, coef: np.ndarray, slope: np.ndarray, penalty: float) -> np.ndarray:
         """Return minus the inverse Hessian of the minimised function times its gradient."""
