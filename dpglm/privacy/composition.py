@@ -110,9 +110,6 @@ def composed_epsilon(
         return max(composed_epsilon(r, delta, coarseness=coarseness) for r in (first, *worlds))
     events = events if worlds else first
     whole = _composed_epsilon(events, delta, distance, coarseness=coarseness)
-    if worlds and have_rho(events):
-        # Each of the steps from record to record is in one of the cases.
-        whole = min(whole, _group_epsilon(lambda e: composed_delta(events, e), delta, distance))
     pure, others = pure_part(events)
     if not pure:
         return whole

@@ -86,7 +86,8 @@ class Objective:
     `weighed`, kept from an earlier pass over the same rows: none are then computed. Empty `norms`
     will be collected: the fingerprint of the rows is taken before them.
 
-    `n_records`, the number of rows or groups, is private where the number of records is.
+    All sums are private: only a mechanism may release them, and what `confirm` says. So is
+    `n_records`, the number of rows or groups, where the number of records is.
     `coef_shape` is the shape of the coefficients and of `gradient_sum`.
     """
 
@@ -197,10 +198,7 @@ class Objective:
     def confirm(
         self, ask: Callable[[Any], np.ndarray], rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return by how much the answer for some records misses the plain one: zero, shape ().
-
-        Private unless zero. A right kernel gives zero on all data.
-        """
+        """Return by how much the answer for some records misses the plain one: zero, shape ()."""
         part = self if rows is None else self._part(self._rows_of(rows))
         return np.array(part.reference.excess(ask(part), ask, part))
 
@@ -209,8 +207,8 @@ class Objective:
     ) -> np.ndarray:
         """Sum the gradients of all rows, each clipped to an L2 norm of at most `clip`.
 
-        Private: only a mechanism may release the sum. Shape `coef_shape`, as `coef` has. A `clip`
-        of ``inf`` is none. With `rows`, increasing, only these rows or groups are read and summed.
+        Shape `coef_shape`, as `coef` has. A `clip` of ``inf`` is none. With `rows`, increasing,
+        only these rows or groups are read and summed.
         """
         _check_clip(clip)
         coef = self._check_coef(coef, "coef")
@@ -312,11 +310,10 @@ class Objective:
     ) -> np.ndarray:
         """Sum ``x~ x~'`` over rows, each x~ first clipped to this L2 norm.
 
-        Private: only a mechanism may release the sum, which does not depend on the target. Shape
-        (n_columns, n_columns), or (n_columns,) with `diagonal`. With weights w, ``sqrt(w) x~`` is
-        clipped. In a group the squares of the clipped norms add up to at most that of the bound.
-        With the coefficients of one logistic output, the second derivative of the loss of the row
-        multiplies w. In a basis P the rows are ``P' x~`` throughout.
+        The sum does not depend on the target. Shape (n_columns, n_columns), or (n_columns,) with
+        `diagonal`. With weights w, ``sqrt(w) x~`` is clipped. In a group the squares of the clipped
+        norms add up to at most that of the bound. With the coefficients of one logistic output, the
+        second derivative of the loss of the row multiplies w. In a basis P rows are ``P' x~``.
         """
         if self._basis is not None and (diagonal or self._basis.ndim == 1):
             raise ValueError("The second moment in a basis needs a matrix, and diagonal=False.")
@@ -348,10 +345,10 @@ class Objective:
     def magnitude_histogram(self, powers: np.ndarray) -> np.ndarray:
         """Count the elements x of each column of ``x~`` by sign and by the power of two below |x|.
 
-        Private: only a mechanism may release the counts. `powers` are consecutive whole numbers.
-        Shape (n_columns, 2 n_powers): the number with ``2^k < x <= 2^(k + 1)`` for each power k,
-        and then the same of -x. The last power counts all larger elements too. Null records and the
-        intercept are not counted, and in a group only the first row that is no null record.
+        `powers` are consecutive whole numbers. Shape (n_columns, 2 n_powers): the number with ``2^k
+        < x <= 2^(k + 1)`` for each power k, and then the same of -x. The last power counts all
+        larger elements too. Null records and the intercept are not counted, and in a group only the
+        first row that is no null record.
         """
         counts = np.zeros((self._n_columns, 2 * len(powers)))
         counts[: self._rows.n_features] = self._rows.magnitude_histogram(self._counted(), powers)
@@ -360,9 +357,8 @@ class Objective:
     def norm_histogram(self, bounds: np.ndarray) -> np.ndarray:
         """Count the rows x, without the intercept, whose norm is between consecutive bounds.
 
-        Private: only a mechanism may release the counts. Shape (bounds.size + 1,): at k the number
-        of rows with ``bounds[k - 1] < ||x|| <= bounds[k]`` up to rounding, each in one place. The
-        rows are those of `magnitude_histogram`.
+        Shape (bounds.size + 1,): at k rows with ``bounds[k - 1] < ||x|| <= bounds[k]`` up to
+        rounding, each in one place. The rows are those of `magnitude_histogram`.
         """
         inverse = np.abs(self._signed[: self.n_rows])[self._counted()]
         # A power might round differently by the position of a row; a square does not.
@@ -427,8 +423,7 @@ class Objective:
     def label_counts(self) -> np.ndarray:
         """Sum the weights of the rows of each class; the rows of a group add up to at most 1.
 
-        Private: only a mechanism may release the sums, which class weights do not change. Shape
-        (2,), or (K,). A null record adds nothing.
+        Class weights do not change them. Shape (2,), or (K,). A null record adds nothing.
         """
         labels = self._signs if self._targets is None else self._targets
         weights = self._signed != 0
@@ -437,17 +432,14 @@ class Objective:
         return sums_by_class(labels[:n], weights[:n], self._groups, self._weights.size)
 
     def target_histogram(self, powers: np.ndarray) -> np.ndarray:
-        """Count the numbers of the target times row weights, by sign and size.
-
-        Private: only a mechanism may release the counts. See `magnitude_histogram`, of one column.
-        """
+        """Count the numbers of the target times row weights, as `magnitude_histogram` a column."""
         column = rows_of(self._weighted_numbers()[:, np.newaxis])
         return column.magnitude_histogram(self._counted(), powers)
 
     def target_sum(self, bound: float) -> np.ndarray:
         """Sum the same numbers over a bound, clipped to [-1, 1], in multiples of 2^-20, exactly.
 
-        Private: only a mechanism may release the sum, of shape (1,). A null record adds nothing.
+        Shape (1,). A null record adds nothing.
         """
         parts = np.clip(self._weighted_numbers()[self._counted()] / bound, -1.0, 1.0)
         return np.rint(parts * 2.0**20).sum(keepdims=True) * 2.0**-20
@@ -521,8 +513,7 @@ class Objective:
     ) -> np.ndarray:
         """Sum bounded losses over rows at ``coef - step * direction`` for each step.
 
-        Private: only a mechanism may release the sums. Steps are equally spaced from 0. A row of
-        zeros, whose loss is constant, adds zero.
+        Steps are equally spaced from 0. A row of zeros, whose loss is constant, adds zero.
 
         With `loss_clip` (``inf`` for none) a row adds ``min(a_i l_i, loss_clip)``, with a_i its
         weight times that of its class. In groups of up to k rows the limit is its k-th part. With
@@ -629,13 +620,11 @@ class Objective:
         """
         basis = np.asarray(basis, dtype=np.float64)
         length = self.coef_shape[0]
-        if basis.ndim not in (1, 2) or len(basis) != length or not np.isfinite(basis).all():
+        known = basis.ndim in (1, 2) and len(basis) == length and np.isfinite(basis).all()
+        if not known or (basis.ndim == 1 and not (basis > 0).all()):
             raise ValueError(
-                f"basis must be a finite matrix with {length} rows, or {length} scales, got shape "
-                f"{basis.shape}."
+                f"basis must be a finite matrix with {length} rows, or {length} positive scales."
             )
-        if basis.ndim == 1 and not (basis > 0).all():
-            raise ValueError("basis must hold positive scales when it is a vector.")
         if self._basis is not None and basis.ndim == 1:
             basis = self._basis * basis
         else:
