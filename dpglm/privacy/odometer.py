@@ -529,18 +529,6 @@ class _Total:
         epsilon = math.floor(1e4 * self.remaining(part)) / 1e4
         return f"epsilon={epsilon} is left for one more fit with Gaussian noise"
 
-    def refuse_beyond_limit(self, path: Path, entry: OdometerRecord) -> None:
-        """Refuse an entry beyond the limit, and say how much is used."""
-        more, part = entry.ledger.events, entry.part
-        if self.admits(more, part):
-            return
-        raise BudgetExceededError(
-            f"This would bring the total{'' if part is None else f' about part {part!r}'} to "
-            f"epsilon={rounded_up(self.used(more, part))} at delta={self.delta:g}, beyond the "
-            f"limit of {self.epsilon:g}: {rounded_up(self.used(part=part))} is used, as {path} "
-            f"records. Nothing was released; {self.left(part)}."
-        )
-
 
 class _Block(NamedTuple):
     """A ``with`` block: its file, and the mark of the file when the block began."""
@@ -574,8 +562,14 @@ def _charge(path: Path, entry: OdometerRecord, given: Mapping[str, Any] | None =
             )
         # Raises unless all ledgers have one relation, and at most one of them a seed.
         sum([*(each.ledger for each in file.entries), entry.ledger], 0)
-        total = file.total(given)
-        total.refuse_beyond_limit(path, entry)
+        total, more, part = file.total(given), entry.ledger.events, entry.part
+        if not total.admits(more, part):
+            raise BudgetExceededError(
+                f"This would bring the total{'' if part is None else f' about part {part!r}'} to "
+                f"epsilon={rounded_up(total.used(more, part))} at delta={total.delta:g}, beyond "
+                f"the limit of {total.epsilon:g}: {rounded_up(total.used(part=part))} is used, as "
+                f"{path} records. Nothing was released; {total.left(part)}."
+            )
         file.write(total, entry)
 
 
@@ -597,18 +591,12 @@ class _File:
         pragmas = ("application_id", "user_version")
         made = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
         if made != [_APPLICATION, _VERSION]:
-            raise ValueError(
-                f"{path} is not the file of a PrivacyOdometer: it is a database of another program "
-                f"or release (version {made[1]})."
-            )
+            raise sqlite3.DatabaseError(f"it is of another program or release (version {made[1]})")
         rows = database.execute("SELECT key, fixed, seal FROM study").fetchall()
         lines = [line for (line,) in database.execute("SELECT entry FROM entries ORDER BY number")]
         sealed = [seal == _seal(key, fixed, lines) for key, fixed, seal in rows]
         if sealed != [True]:
-            raise ValueError(
-                f"{path} is not the file of a PrivacyOdometer: it was damaged, or changed by "
-                "another program. Restore a copy of it, or name another file."
-            )
+            raise sqlite3.DatabaseError("it was changed by another program")
         return cls(path, database, rows[0][0], json.loads(rows[0][1]), lines)
 
     @cached_property
@@ -673,10 +661,12 @@ def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
     """Read a file in one transaction, locked if the block will write; an exception undoes it."""
     with _lock:
         if writing:
-            _make(path)
-        elif not path.exists():
-            yield _File(path)
-            return
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            if not writing:
+                yield _File(path)
+                return
+            path.touch(0o600)  # which its owner alone can read
         kind, name = "IMMEDIATE" if writing else "DEFERRED", f"{path.as_uri()}?mode=rw"
         try:
             connected = sqlite3.connect(name, _PATIENCE, isolation_level=None, uri=True)
@@ -704,22 +694,21 @@ def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
 
 def _in_environment() -> list[_Block]:
     """Return the blocks that the environment variable has, or a block of the file it names."""
-    with _lock:
-        text = os.environ.get(_VARIABLE, "[]")
-        try:
-            if not text.startswith("["):
-                # The same file from now on, whatever the working directory is.
-                text = os.environ[_VARIABLE] = str(plain_path(text).resolve())
-                return [_Block(text)]
-            blocks = [_Block(*each) for each in json.loads(text)]
-            if not all(os.path.isabs(block.path) for block in blocks):
-                raise ValueError("a path is relative")
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{_VARIABLE}={text[:60]!r} is neither a file nor written by a PrivacyOdometer "
-                f"({error}); set it to the path of a file, or unset it."
-            ) from error
-        return blocks
+    text = os.environ.get(_VARIABLE, "[]")
+    try:
+        if not text.startswith("["):
+            # The same file from now on, whatever the working directory is.
+            text = os.environ[_VARIABLE] = str(plain_path(text).resolve())
+            return [_Block(text)]
+        blocks = [_Block(*each) for each in json.loads(text)]
+        if not all(os.path.isabs(block.path) for block in blocks):
+            raise ValueError("a path is relative")
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{_VARIABLE}={text[:60]!r} is neither a file nor written by a PrivacyOdometer "
+            f"({error}); set it to the path of a file, or unset it."
+        ) from error
+    return blocks
 
 
 def _active() -> list[_Block]:
@@ -748,17 +737,6 @@ def _stop_reusable_workers() -> None:
 
     if getattr(reusable_executor, "_executor", None) is not None:
         reusable_executor.get_reusable_executor().shutdown(wait=True)
-
-
-def _make(path: Path) -> None:
-    """Make a file that its owner alone can read, if it is missing, and its folders."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            path.touch(0o600)
-    except OSError as error:
-        reason = f"{path} cannot be made: {error.strerror}. Nothing was released; name another file"
-        raise OSError(error.errno, reason) from error
 
 
 # A process that was started within blocks runs in them to its end.
