@@ -10,7 +10,7 @@ from dpglm.checks import check_number, check_whole
 from dpglm.estimators.plan import gradient_event
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.calibration import calibrated_multipliers, crossing, longest_run
-from dpglm.privacy.events import GaussianEvent, SampledGaussianEvent, sampling_under
+from dpglm.privacy.events import GaussianEvent, check_sampling_rate, sampling_under
 from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.ledger import PrivacyLedger
 
@@ -69,47 +69,41 @@ class PrivacyCalculator:
         self, *, epsilon: float, noise_multiplier: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
         """Return the delta at which a run has this epsilon."""
-        (epsilon,) = self._check(epsilon=epsilon)
         return self._ledger(noise_multiplier, n_iter, sampling_rate, _ANY_DELTA).delta(epsilon)
 
     def noise_multiplier(
         self, *, epsilon: float, delta: float, n_iter: int, sampling_rate: float = 1.0
     ) -> float:
         """Return the least noise at which a run costs no more than epsilon."""
-        epsilon, delta, n_iter, sampling_rate = self._check(
-            epsilon=epsilon, delta=delta, n_iter=n_iter, sampling_rate=sampling_rate
-        )
+        budget, n_iter = _budget(epsilon, delta), check_whole("n_iter", n_iter)
+        sampling_rate = check_sampling_rate(sampling_rate)
         if sampling_rate == 1:
-            return math.sqrt(n_iter) / PrivacyBudget(epsilon, delta).mu
+            return math.sqrt(n_iter) / budget.mu
         sampling = sampling_under(self.neighboring_relation)
-        run, target = (np.ones(n_iter), sampling_rate), (epsilon, delta)
+        run, target = (np.ones(n_iter), sampling_rate), (budget.epsilon, budget.delta)
         return float(calibrated_multipliers(*run, *target, sampling=sampling)[0])
 
     def max_iter(
         self, *, epsilon: float, delta: float, noise_multiplier: float, sampling_rate: float = 1.0
     ) -> int:
         """Return the most iterations that cost no more than epsilon; 0 if one costs more."""
-        epsilon, delta = self._check(epsilon=epsilon, delta=delta)
-        noise_multiplier, sampling_rate = self._check(
-            noise_multiplier=noise_multiplier, sampling_rate=sampling_rate
-        )
-        mu = gdp_mu(epsilon, delta)
-        if sampling_rate == 1:
-            return math.floor((mu * noise_multiplier) ** 2)
+        budget, event = _budget(epsilon, delta), self._event(noise_multiplier, sampling_rate)
+        if isinstance(event, GaussianEvent):
+            return math.floor((gdp_mu(budget.epsilon, budget.delta) * event.noise_multiplier) ** 2)
 
         def cost(n_iter: int) -> float:
             return self._ledger(noise_multiplier, n_iter, sampling_rate, delta).epsilon()
 
         # The central limit theorem gives a close first guess.
-        sampling = sampling_under(self.neighboring_relation)
-        variance = SampledGaussianEvent(sampling_rate, noise_multiplier, sampling).loss_variance
-        return longest_run(cost, epsilon, max(mu**2 / variance, 1.0))
+        guess = gdp_mu(budget.epsilon, budget.delta) ** 2 / event.loss_variance
+        return longest_run(cost, budget.epsilon, max(guess, 1.0))
 
     def sampling_rate(
         self, *, epsilon: float, delta: float, noise_multiplier: float, n_iter: int
     ) -> float:
         """Return the largest sampling rate, up to 1, at which a run costs no more than epsilon."""
-        epsilon, delta = self._check(epsilon=epsilon, delta=delta)
+        budget = _budget(epsilon, delta)
+        epsilon, delta = budget.epsilon, budget.delta
 
         def excess(log_rate: float) -> float:
             # Positive above the limit, and finite at an epsilon of zero.
@@ -126,24 +120,19 @@ class PrivacyCalculator:
             log_rate -= _TOLERANCE
         return math.exp(log_rate)
 
+    def _event(self, noise_multiplier: float, sampling_rate: float) -> Any:
+        sampling = sampling_under(self.neighboring_relation)
+        return gradient_event(noise_multiplier, sampling_rate, sampling)
+
     def _ledger(
         self, noise_multiplier: float, n_iter: int, sampling_rate: float, delta: float
     ) -> PrivacyLedger:
-        self._check(noise_multiplier=noise_multiplier, n_iter=n_iter, delta=delta)
-        self._check(sampling_rate=sampling_rate)
-        sampling = sampling_under(self.neighboring_relation)
-        event = gradient_event(float(noise_multiplier), float(sampling_rate), sampling)
-        return PrivacyLedger(((event, int(n_iter)),), self.neighboring_relation, float(delta))
+        run = self._event(noise_multiplier, sampling_rate), check_whole("n_iter", n_iter)
+        check_number("delta", delta, above=0, below=1)
+        return PrivacyLedger((run,), self.neighboring_relation, delta)
 
-    def _check(self, **numbers: float) -> list[Any]:
-        """Return Python's numbers, and refuse those that are out of range."""
-        limits, checked = {"delta": {"below": 1}, "sampling_rate": {"at_most": 1}}, []
-        for name, value in numbers.items():
-            if name == "n_iter":
-                checked.append(check_whole(name, value))
-                continue
-            own = limits.get(name, {"below": math.inf})
-            checked.append(check_number(name, value, above=0, **own))
-            if name == "noise_multiplier":
-                GaussianEvent(checked[-1])
-        return checked
+
+def _budget(epsilon: float, delta: float) -> PrivacyBudget:
+    """Return a finite budget, in Python's numbers."""
+    check_number("epsilon", epsilon, below=math.inf)
+    return PrivacyBudget(epsilon, delta)

@@ -93,16 +93,16 @@ GOOD = {**without(SAMPLED[0], "sampling_rate"), "epsilon": 1.0, "sampling_rate":
 @pytest.mark.parametrize(
     ("name", "rule", "values"),
     [
-        ("epsilon", "a number above 0 and finite", [0.0, math.inf, "1"]),
+        ("epsilon", "a number (above 0|finite)", [0.0, math.inf, "1"]),
         ("delta", "above 0 and below 1", [0.0, 1.0, math.nan]),
-        ("noise_multiplier", "a number above 0 and finite", [0.0, True]),
-        ("noise_multiplier", "of at least 1e-100 and at most 1e.100", [1e200]),
+        ("noise_multiplier", "of at least 1e-100 and at most 1e.100", [1e200, True]),
         ("n_iter", "a whole number, 1 or more", [0, 1.5, True]),
-        ("sampling_rate", "above 0 and at most 1", [0.0, 1.1]),
+        ("sampling_rate", "at least 1e-09 and at most 1", [0.0, 1.1]),
     ],
 )
 def test_bad_numbers_are_refused_by_name(name, rule, values):
-    for method in ("epsilon", "delta", "noise_multiplier", "max_iter"):
+    # A delta at an epsilon of zero, or of infinity, is one.
+    for method in ("epsilon", *["delta"] * (name != "epsilon"), "noise_multiplier", "max_iter"):
         unknown = METHODS.get(method, method)
         for value in values * (name != unknown):
             with pytest.raises(ValueError, match=f"^{name}=.*{rule}"):

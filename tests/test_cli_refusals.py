@@ -33,7 +33,7 @@ COMPARE = {
     "--estimators logistic,magic": "argument --estimators: 'magic' is unknown; choose from all, ",
     "--csv {here}/notes.txt --schema {here}/no.json": "{here}/no.json cannot be opened",
     "--csv {here}/notes.txt --schema {here}/notes.txt": "argument --schema: the schema is not JSON",
-    "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: {here}/notes.txt has no col",
+    "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: the table has none",
     "--csv {here}/no.csv --schema {here}/s.json": "argument --csv: [Errno 2] No such file",
     "--epsilons 1,x": "argument --epsilons: could not convert string to float: 'x'",
     "--folds 301": "n_splits=301 greater than the number of samples: n_samples=300",
