@@ -95,17 +95,12 @@ class _Parser(argparse.ArgumentParser):
 def _add_options(parser: Any, options: Sequence[Any]) -> None:
     """Add arguments: name, help, placeholder, kind (or choices), default. A flag has a help only.
 
-    A string begins a group of them. An argument whose default is ... has to be given. It may be
-    given several times if it has no name.
+    An argument whose default is ... has to be given. It may be given several times if it has no
+    name.
     """
-    group = parser
-    for option in options:
-        if isinstance(option, str):
-            group = parser.add_argument_group(option)
-            continue
-        name, text, *typed = option
+    for name, text, *typed in options:
         if not typed:
-            group.add_argument(name, help=text, action="store_true")
+            parser.add_argument(name, help=text, action="store_true")
             continue
         metavar, kind, *default = typed
         settings = {"choices": kind} if isinstance(kind, list) else {"type": _typed(kind)}
@@ -114,7 +109,7 @@ def _add_options(parser: Any, options: Sequence[Any]) -> None:
         elif default:
             text = f"{text}; default: {default[0]}".removeprefix("; ")
             settings["default"] = default[0]
-        group.add_argument(name, metavar=metavar, help=text, **settings)
+        parser.add_argument(name, metavar=metavar, help=text, **settings)
 
 
 def _typed(kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -216,13 +211,11 @@ def _charging(arguments: argparse.Namespace) -> AbstractContextManager:
 
 
 _COMPARE = [
-    "what to compare",
     ("--quick", "a few estimators only, unless --estimators names others"),
     ("--estimators", "see below; all for every one", "NAME,...", _listed(["all", *METHODS])),
     ("--epsilons", "", "E,...", lambda t: sorted({*map(float, t.split(","))}), "0.1,0.4,1"),
     _DELTA,
     ("--max-iter", "of private estimators; default: their own", "T", _whole),
-    "on which data",
     ("--datasets", f"of {', '.join(DATASETS)}; default: census, an artificial one without files",
      "NAME,...", _listed(DATASETS)),
     ("--data-home", "with the files of the others; default: $DPGLM_DATA, else scikit-learn "
@@ -231,12 +224,10 @@ _COMPARE = [
     ("--schema", "its public bounds, categories and labels", "FILE.json", load_schema),
     ("--n-samples", f"draw so many rows; default: {methods.CENSUS_ROWS} of census, else all",
      "N", _whole),
-    "how",
     ("--folds", "", "K", _whole, 5),
     ("--repeats", "", "R", _whole, 1),
     ("--seed", "makes the noise reproducible; default: fresh", "S", _whole),
     ("--jobs", "number of processes", "J", _whole, 1),
-    "what to keep",
     ("--output", "finished fits, which are not repeated: the same command continues where it was "
      "interrupted", "FILE.jsonl", _output),
     ("--plot", "a figure for each dataset", "FILE.png", _figure),
