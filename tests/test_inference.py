@@ -486,16 +486,6 @@ def test_labels_that_columns_separate_are_refused_with_and_without_privacy():
     assert_allclose(found.params[:4], kept, rtol=1e-4)
 
 
-def test_the_second_class_is_modelled_and_signs_reverse_for_the_other():
-    X, y = drawn(500)
-    names = np.where(y == 1, "case", "control")
-    model = clone(fitted(X, y, math.inf)).set_params(classes=["control", "case"])
-    found, other = model.fit(X, names).inference(), fitted(X, y, math.inf).inference()
-    assert str(found.summary()).startswith("Model       logistic regression of y = control")
-    assert_allclose(found.params, -other.params, rtol=1e-6)
-    assert_allclose(found.predict(X[:3]).value, 1 - other.predict(X[:3]).value, rtol=1e-6)
-
-
 def test_errors_add_up_and_levels_and_covariance_agree():
     X, y = drawn(3000)
     model = fitted(X, y)

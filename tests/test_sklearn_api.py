@@ -13,8 +13,6 @@ import borrowed
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import Pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from dpglm import (
@@ -27,7 +25,7 @@ from dpglm import (
     baselines,
     seeded_noise,
 )
-from dpglm.datasets import fetch_table, make_census
+from dpglm.datasets import make_census
 
 # Where it does, the check passes (test_baselines).
 NO_SIGNAL = (
@@ -184,18 +182,6 @@ def test_without_noise_the_order_of_rows_changes_rounding_alone(Estimator, n_cla
     scores = model.fit(X, y).decision_function(X)
     again = model.fit(X[order], y[order]).decision_function(X)
     assert again == pytest.approx(scores, rel=2e-8, abs=2e-8)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not os.path.isdir(os.environ.get("DPGLM_DATA", "")),
-    reason="DPGLM_DATA does not name a folder with the data sets",
-)
-def test_adult_in_a_pipeline_is_learned_with_the_defaults():
-    adult = fetch_table("adult")
-    model = DPLogisticRegression(delta=1e-8, classes=adult.schema.classes)
-    pipeline = Pipeline([("encode", adult.schema.transformer()), ("dp", model)])
-    assert cross_val_score(pipeline, adult.data, adult.target, cv=2).mean() >= 0.82
 
 
 @pytest.mark.slow

@@ -161,8 +161,7 @@ def plan_with_weights(
 ) -> Any:
     """Return the plan of a fit with weights, `data` its input, if there is one.
 
-    Losses are divided by the largest weight, and the penalty with them. A descent counts weights by
-    class first, for their mean, and so do all estimators for ``"balanced"``.
+    Losses are divided by the largest weight, and the penalty with them.
     """
     given = estimator.class_weight
     weights = resolved_class_weight(given, None if data is None else data.classes)
@@ -199,8 +198,7 @@ def plan_with_weights(
 def weigh(vault: Any, plan: Any, class_weight: Any, data: Any) -> Any:
     """Give the classes their weights, over the largest, and return the plan for them.
 
-    A plan may have a count of labels, which is released first. Each count is then raised to twice
-    the noise at least, which bounds the weight of a class without records.
+    Each count of a plan is raised to twice the noise at least, which bounds weights of classes.
     """
     counts, metadata = None, plan.metadata
     if plan.counts:

@@ -106,10 +106,7 @@ def debiasing_of(
 
 
 def _class_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
-    """Return a few gradients with twice the noise, a curvature, and a few gradients.
-
-    Without noise there are a curvature and a gradient in each of several rounds.
-    """
+    """Return gradients with twice the noise, a curvature, and gradients; rounds without noise."""
     exact = mu == math.inf
     n_rounds, n_approaches, n_gradients = (
         (_N_ROUNDS, 0, 1) if exact else (1, _N_APPROACHES, _N_GRADIENTS)
@@ -122,10 +119,7 @@ def _class_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
 
 
 def _numeric_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
-    """Return a histogram of residuals, a curvature, gradients, and a sum of squared residuals.
-
-    Without noise there are rounds of curvature and gradient, before the histogram.
-    """
+    """Return residuals, a curvature, gradients, and a dispersion; first rounds without noise."""
     exact = mu == math.inf
     n_rounds, n_steps = (_N_ROUNDS, 1) if exact else (1, _N_STEPS)
     times = {"gradients": n_rounds * n_steps, _CURVATURE: n_rounds, _RESIDUALS: 1, _DISPERSION: 1}
@@ -400,10 +394,9 @@ def _without_noise(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the curvature for steps, the likely one, which directions show, and directions.
 
-    Directions are the eigenvectors of the moment, shared by both curvatures, and those with values
-    above ``least``, `_SEEN` edges, show. Other values are raised to ``least`` for steps, and to
-    at least `_HIDDEN` edges in the likely curvature, which keeps errors finite. Seen values are the
-    same in both, with ``(s_H^2 / 2) (tr(A) + a)`` added: see the notes of `debias`.
+    Directions are the eigenvectors of the moment. Values above ``least``, `_SEEN` edges, show, with
+    ``(s_H^2 / 2) (tr(A) + a)`` added: see `debias`. Others are raised to ``least`` for steps, and
+    to at least `_HIDDEN` edges in the likely curvature, which keeps errors finite.
     """
     values, vectors = np.linalg.eigh(moment)
     least = max(_SEEN * edge, least)

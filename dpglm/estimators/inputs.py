@@ -34,10 +34,7 @@ Table = ArrayLike | sparse.sparray | sparse.spmatrix | Source | Iterable[tuple[A
 
 
 def spelled(labels: np.ndarray, listed: np.ndarray) -> np.ndarray:
-    """Return labels, groups or classes in the spelling of a list, if only Unicode forms differ.
-
-    Others stay unchanged. If the list has two spellings of one label, the last one is used.
-    """
+    """Return labels, groups or classes in the spelling of a list, if only Unicode forms differ."""
     if labels.dtype.kind not in "OU":
         return labels
     own = {composed(text): text for text in listed.tolist() if isinstance(text, str)}
@@ -48,8 +45,7 @@ def spelled(labels: np.ndarray, listed: np.ndarray) -> np.ndarray:
 def resolved_classes(classes: Any, y: np.ndarray | None) -> np.ndarray:
     """Return the label set in order: the one declared, or the labels that occur, if they are known.
 
-    It has the type of the labels, which is assumed public, if this type can hold it. Labels become
-    floats if their type has missing values; declared classes keep their type.
+    It has the type of the labels, which is assumed public, if this type can hold it.
     """
     given = None if classes is None else check_labels("classes", classes, "list what may occur")
     observed = np.unique(given if y is None else y)
@@ -98,17 +94,14 @@ def _indices(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 LARGEST_WEIGHT = 1e6
 # A larger memory map is read by blocks: even a few numbers kept for each row would be many.
 MAPPED_BYTES = 2**30
-# The options that have one value for each row.
-_OF_ROWS = {"row_weights", "groups"}
 
 
 @dataclass(frozen=True)
 class TrainingData:
     """The validated input of a fit: rows and labels in memory, or a source of blocks of both.
 
-    A numeric target has no ``classes``. ``shape`` has the number of records and of columns, and
-    ``dtype`` is the type of coefficients. ``max_row_norm`` is the bound on row norms, if there is
-    one, without an intercept. Options are weights or groups of the rows, with public bounds.
+    A numeric target has no ``classes``. ``shape`` has the number of records and of columns. The
+    bound on row norms is without an intercept. Options are weights or groups of the rows.
     """
 
     X: Any
@@ -181,7 +174,9 @@ def training_data(
             kept = rank < options["max_contributions"]
             if not kept.all():
                 rows, labels = rows[kept], labels[kept]
-                options |= {name: options[name][kept] for name in _OF_ROWS & options.keys()}
+                options |= {
+                    name: options[name][kept] for name in {"row_weights", "groups"} & {*options}
+                }
         classes, shape = _label_set(estimator, labels, None), (n_records, rows.shape[1])
         return TrainingData(rows, labels, None, classes, shape, rows.dtype, bound, options)
     if sample_weight is not None or groups is not None:
@@ -207,8 +202,7 @@ def training_data(
 def _validated(estimator: Any, X: Any, y: Any, *, finite: bool) -> tuple[Any, np.ndarray]:
     """Return rows as an array or CSR matrix, and labels.
 
-    Estimators that read blocks find NaN by row norms, without another pass over the data. With
-    groups all rows are checked first, as only the first rows of a group are kept.
+    Estimators that read blocks find NaN by row norms, without another pass over the data.
     """
     y = None if y is None else checked_target(estimator, y)
     checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}

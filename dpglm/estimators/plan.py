@@ -244,8 +244,6 @@ class Plan(Printed):
             )
         if all(event.mu is not None for event, _ in ledger.events):
             facts["in other units"] = f"mu {ledger.mu():.4g} (GDP), rho {ledger.rho():.4g} (zCDP)"
-        elif all(event.rho is not None for event, _ in ledger.events):
-            facts["in another unit"] = f"rho {ledger.rho():.4g} (zCDP)"
         if relation != "replace_one":
             replaced = rounded_up(composed_epsilon(ledger.events, delta, 2))
             facts["the same run under replace_one"] = f"epsilon {replaced}"
@@ -606,10 +604,7 @@ def gradient_event(noise_multiplier: float, sampling_rate: float, sampling: str)
 def _fixed(
     noise_multiplier: float, sensitivity: np.ndarray, shape: np.ndarray, sampling_rate: float
 ) -> np.ndarray:
-    """Return noise multipliers for standard deviations of this shape, starting with this one.
-
-    With batches they are rounded up to a few distinct ones, whose distributions can be composed.
-    """
+    """Return noise multipliers for standard deviations of this shape, starting with this one."""
     relative = shape / sensitivity
     multipliers = noise_multiplier * (relative / relative[0])
     return multipliers if sampling_rate == 1 else coarsened(multipliers)

@@ -184,9 +184,8 @@ OnStep = Callable[[int, np.ndarray], None] | None
 class Coordinates:
     """The public facts of a solver's problem: loss, penalty, and coordinates.
 
-    Coefficients are those of the columns, the intercept last, or v with ``P v`` the coefficients of
-    the columns. They have shape (n_columns,), or (n_columns, K) for K outputs. A prior on the
-    columns' coefficients is its strength and the scale of each.
+    Coefficients are those of the columns, the intercept last, or v with ``P v`` those. They have
+    shape (n_columns,), or (n_columns, K) for K outputs. A prior has a strength and scales.
     """
 
     loss: Loss

@@ -154,8 +154,8 @@ def settle_intercept(
 ) -> np.ndarray:
     """Return coefficients of columns with an intercept from a few noisy gradients of it alone.
 
-    Rows z of the descent become ``(2^-6 z, 1)`` without the last z: of a gradient, the last number
-    is that of the intercept. All directions are kept, as rounding would else need more noise.
+    Rows z of the descent become ``(2^-6 z, 1)`` without the last z. All directions are kept, as
+    rounding would else need more noise.
     """
     # The intercept alone, in the coordinates of the descent.
     own = space.coordinates_of(np.eye(len(coef), 1, 1 - len(coef)))

@@ -92,13 +92,9 @@ def column_units(
 def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, float]:
     """Return the power of two that rows are multiplied by, and the clipping norm of scaled rows.
 
-    Counts are noisy fractions of the records with norms between consecutive `NORM_BIN_EDGES`, and
-    `noise` is their standard deviation. Let the largest detected norm be 2^found usual norms. Rows
-    that are smaller than usual are enlarged to the usual norm. Larger ones stay as they are. In
-    both cases, norms above what n mu allows are reduced to that.
-
-    The noise of a linear predictor grows with about ``l sqrt(1 + l^2) / (n mu)`` for rows of norm
-    l. Unless this noise is small, rare classes are not learned.
+    Counts are noisy fractions of the records with norms between consecutive `NORM_BIN_EDGES`. Small
+    rows are enlarged to the usual norm, and norms above what n mu allows are reduced to that. The
+    noise of a linear predictor grows with ``l sqrt(1 + l^2) / (n mu)`` for rows of norm l.
     """
     # The first bin has rows with norms close to zero, which no unit would make larger.
     counts, powers = (
@@ -145,9 +141,8 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
 def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinates, Any]:
     """Release the second moment and return plan, coordinates and whitening of the descent.
 
-    From here on the vault answers in the whitened space. Everything except the releases is
-    post-processing: the ridge follows from the noise and the penalty, which are public. With an
-    intercept, moment and noise are first divided by the part of the moment that clipping has left.
+    From here on the vault answers in the whitened space. Everything else is post-processing: the
+    ridge follows from the noise and the penalty, which are public.
     """
     preconditioner, metadata, intercept = plan.preconditioner, plan.metadata, space.fit_intercept
     n, row_clipping_norm = metadata.n_samples, preconditioner.row_clipping_norm
@@ -231,9 +226,8 @@ class Preconditioner(BaseEstimator):
     budget_fraction: float = defaults.MOMENT_FRACTION
     row_clipping_norm: float | None = None
 
-    # Whether the sums of the squares of the columns are enough. Subclasses define two methods.
-    # `moment` builds the moment from the released numbers. `whitened` returns the basis and the
-    # effective dimension for a moment, the noise on its diagonal and a ridge.
+    # Whether the sums of the squares of the columns are enough. `moment` of a subclass makes the
+    # moment of the released numbers. `whitened` returns the basis and the effective dimension.
     diagonal: ClassVar[bool]
 
     def planned(
@@ -241,8 +235,7 @@ class Preconditioner(BaseEstimator):
     ) -> tuple["Preconditioner", tuple[PlannedRelease, ...]]:
         """Return a copy with its clipping norm of rows, and its releases, before any data.
 
-        Releases cost parts of what is `left` of mu^2, with `n_mu` the number of records times the
-        mu of that. `max_norm` is the largest norm of a row, if public.
+        They cost parts of what is `left` of mu^2; `n_mu` is that of it.
         """
         row_clipping_norm = self.row_clipping_norm
         if row_clipping_norm is None:
@@ -394,11 +387,7 @@ def check_preconditioner(preconditioner: Any) -> Preconditioner | None:
 def automatic_configuration(
     n_mu: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
 ) -> dict[str, Any]:
-    """Return the parameters of a run; the default rule sets ``"auto"`` and missing ones.
-
-    ``n_mu`` is the number of records times the budget mu at a sensitivity of one, and
-    ``n_columns`` the number of columns, intercept included.
-    """
+    """Return the parameters of a run; the default rule sets ``"auto"`` and missing ones."""
     chosen = {
         name: value
         for name, value in given.items()
