@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.special import ndtr, ndtri
+from sklearn.metrics import ConfusionMatrixDisplay
 
 from dpglm.checks import check_choice
 from dpglm.estimators.inference import Estimates, InferenceResults
@@ -84,9 +85,7 @@ class Display:
         if labels and not own_figure:
             self.axes_[-1].legend(handles, labels)
         elif labels:
-            # Inches of a column: the line, and the text at 10 points.
-            column = 0.65 + 0.08 * max(len(line) for label in labels for line in label.split("\n"))
-            n_columns = max(1, int(self.figure_.get_figwidth() / column))
+            n_columns = int(self.figure_.get_figwidth() / 3)  # of three inches
             self.figure_.legend(handles, labels, loc="outside lower center", ncols=n_columns)
 
 
@@ -262,18 +261,14 @@ def _draw_calibration(axes: Any, scores: PrivateScores) -> None:
 
 def _draw_confusion(axes: Any, scores: PrivateScores) -> None:
     """Draw the counts on the colour of their share of the label."""
-    matrix, names = scores.confusion_matrix, [str(label) for label in scores.classes]
-    counts = matrix.value
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, zorder=2)
-    for (i, j), text in np.ndenumerate(np.array(counts_with_noise(matrix))):
-        color = "white" if shares[i, j] > 0.5 else "black"
-        text = text.replace(" ", "\n", 1)
-        axes.text(j, i, text, ha="center", va="center", color=color, zorder=3)
+    matrix = scores.confusion_matrix
+    shares = matrix.value / np.maximum(matrix.value.sum(axis=1, keepdims=True), 1.0)
+    drawn = ConfusionMatrixDisplay(shares, display_labels=scores.classes)
+    above_grid = {"vmin": 0.0, "vmax": 1.0, "zorder": 2}
+    drawn.plot(ax=axes, cmap="Blues", colorbar=False, im_kw=above_grid)
+    for cell, text in zip(drawn.text_.ravel(), np.ravel(counts_with_noise(matrix)), strict=True):
+        cell.set_text(text.replace(" ", "\n", 1))
     axes.set_title("with 95 % of the noise", fontsize="medium")
-    axes.set(xlabel="predicted", ylabel="label")
-    axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(names)), names)
 
 
 _MARKERS = "osD^vP*X"
@@ -349,12 +344,12 @@ def _utility(results: UtilityGraphResults, *, by: str | None = None) -> Display:
         check_choice("by", by, results.varied())
     if not parameters:
         raise ValueError("there is nothing to draw: no other parameter has more than one value.")
-    rows = results.rows()
     # The settings that were measured, under each value that has a line of its own.
     lines: dict[str, list[Row]] = {}
-    for row in rows:
-        label = f"the best with {by} = {_text(row[f'param_{by}'])}" if by else "the best"
-        lines.setdefault(label, []).extend([row] * (row["error"] is None))
+    for row in results.rows():
+        if row["error"] is None:
+            label = f"the best with {by} = {value_text(row[f'param_{by}'])}" if by else "the best"
+            lines.setdefault(label, []).append(row)
     panels = [partial(_draw_settings, lines=lines, parameter=parameter) for parameter in parameters]
     note = "bars: standard error of the difference from the recommended setting"
     legend = ["a setting", "recommended", *lines]
@@ -363,13 +358,13 @@ def _utility(results: UtilityGraphResults, *, by: str | None = None) -> Display:
 
 def _draw_settings(axes: Any, lines: Mapping[str, Sequence[Row]], parameter: str) -> None:
     key, accuracy = f"param_{parameter}", itemgetter("accuracy")
-    values = list(dict.fromkeys(_text(row[key]) for rows in lines.values() for row in rows))
+    values = list(dict.fromkeys(value_text(row[key]) for rows in lines.values() for row in rows))
     for number, (name, rows) in enumerate(lines.items()):
         # Side by side, so that error bars do not cover others.
         shift = 0.12 * (number - (len(lines) - 1) / 2)
         best = {}
         for x, text in enumerate(values):
-            here = [row for row in rows if _text(row[key]) == text]
+            here = [row for row in rows if value_text(row[key]) == text]
             if here:
                 axes.plot([x + shift] * len(here), [*map(accuracy, here)], ".", **_DOT)
                 best[x + shift] = max(here, key=accuracy)
@@ -378,14 +373,9 @@ def _draw_settings(axes: Any, lines: Mapping[str, Sequence[Row]], parameter: str
         heights = [*map(accuracy, best.values())]
         axes.errorbar(list(best), heights, yerr=errors, label=name, **style)
         for row in filter(itemgetter("recommended"), rows):
-            x = values.index(_text(row[key])) + shift
+            x = values.index(value_text(row[key])) + shift
             axes.plot(x, row["accuracy"], "*", label="recommended", **_STAR)
     axes.set_xticks(range(len(values)), values)
     _end_view(axes, [row["accuracy"] for rows in lines.values() for row in rows], "accuracy", 2.0)
     axes.set(xlim=(-0.5, len(values) - 0.5), xlabel=parameter)
     axes.set_ylabel("accuracy, held-out public rows")
-
-
-def _text(value: Any) -> str:
-    """Return the label of a value; the arguments of an object stand below its name."""
-    return value_text(value).replace("(", "\n(", 1)
