@@ -125,11 +125,10 @@ class Schema(Printed):
 
     def _blocks(self) -> Iterator[Any]:
         rows = [("column", "kind", "")]
-        for column in (*self.to_dict()["columns"], self.to_dict()["target"]):
-            name, kind = column.pop("name"), "category" if "categories" in column else "number"
-            kind = column.pop("kind", kind) if len(rows) <= len(self.columns) else "target"
-            facts = (f"{field} {_in_short(value)}" for field, value in column.items())
-            rows.append((name, kind, "; ".join(facts)))
+        for part in (*self.columns, self.target):
+            facts = {k: v for k, v in _document(part).items() if k not in ("name", "kind")}
+            said = "; ".join(f"{field} {_in_short(value)}" for field, value in facts.items())
+            rows.append((part.name, "target" if part is self.target else _kind(part), said))
         source = f", from {self.source}" if self.source else ""
         yield "", f"Schema {self.name}: {len(self.columns)} columns{source}", rows
         if self.n_interactions:

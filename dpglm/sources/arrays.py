@@ -133,16 +133,11 @@ class IterableSource(LocalSource):
         number, blocks = itertools.count(), map(noted, filter(_has_rows, iterable))
         first_pass = iter(lambda: self._next(next(number), blocks), None)
         for block, (X, y) in enumerate(read_ahead(first_pass)):
-            if X.ndim != 2 or y.shape != X.shape[:1] or X.shape[1] < 1:
+            self.n_features = X.shape[-1] if block == 0 else self.n_features
+            if X.shape != (len(y), self.n_features) or y.ndim != 1 or self.n_features < 1:
                 raise ValueError(
-                    f"{self.describe(block)} must hold X of shape (rows, n_features) and y of "
-                    f"shape (rows,), got {X.shape} and {y.shape}."
-                )
-            self.n_features = X.shape[1] if block == 0 else self.n_features
-            if X.shape[1] != self.n_features:
-                raise ValueError(
-                    f"{self.describe(block)} has {X.shape[1]} features, and the first has "
-                    f"{self.n_features}."
+                    f"{self.describe(block)} must hold X of shape (rows, {self.n_features}) and y "
+                    f"of shape (rows,), got {X.shape} and {y.shape}."
                 )
             rows.append(X.shape[0])
             # A number has no more: each block would sort all before it again.

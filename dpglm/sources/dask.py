@@ -3,7 +3,6 @@
 import itertools
 import math
 import mmap
-import reprlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -251,15 +250,7 @@ def _template(X: Any) -> Any:
             "X must be a dask array or data frame with two dimensions and a known number of "
             f"columns, got {type(X).__name__}."
         )
-    if not hasattr(X, "columns"):
-        return np.empty((0, X.shape[1]), dtype=X.dtype)
-    for column, dtype in X.dtypes.items():
-        if dtype.kind not in "biuf":
-            raise ValueError(
-                f"The column {column!r} of X does not hold numbers. Encode it first, for example "
-                "by the transformer of a Schema, which takes a Dask data frame."
-            )
-    return X._meta
+    return X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]), dtype=X.dtype)
 
 
 def _pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
@@ -272,15 +263,10 @@ def _pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
         )
     if hasattr(X, "chunks") and X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    X_rows, y_rows = _rows_of_partitions(X), _rows_of_partitions(y)
-    if len(X_rows) != len(y_rows) or any(
-        here != there and not math.isnan(here + there)
-        for here, there in zip(X_rows, y_rows, strict=True)
-    ):
+    if X.npartitions != y.npartitions:
         raise ValueError(
-            f"X and y must have the same partitions, but X has {len(X_rows)}, of "
-            f"{reprlib.repr(X_rows)} rows, and y has {len(y_rows)}, of {reprlib.repr(y_rows)}. "
-            "Give y those of X, for arrays by y.rechunk(X.chunks[0])."
+            f"X has {X.npartitions} partitions and y has {y.npartitions}; give y those of X, for "
+            "arrays by y.rechunk(X.chunks[0])."
         )
     return list(zip(_partitions(X), _partitions(y), strict=True))
 
