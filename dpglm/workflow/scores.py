@@ -50,9 +50,6 @@ class PrivateScore:
     interval: tuple[Any, Any]
     noise_interval: tuple[Any, Any]
 
-    def __float__(self) -> float:
-        return float(self.value)
-
 
 def counts_with_noise(matrix: PrivateScore) -> list[list[str]]:
     """Return counts as text with the intervals of their noise."""
