@@ -21,7 +21,6 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
-from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.feature_selection import RFE, SelectFromModel, SequentialFeatureSelector
 from sklearn.frozen import FrozenEstimator
 from sklearn.inspection import permutation_importance
@@ -29,9 +28,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
-    HalvingGridSearchCV,
     KFold,
-    RandomizedSearchCV,
     TunedThresholdClassifierCV,
     cross_val_predict,
     cross_val_score,
@@ -164,23 +161,12 @@ class Nesting:
             lambda: TunedThresholdClassifierCV(base(), cv=folds),
             lambda: tuned(clone(self.private()).fit(X, Y), epsilon=0.5, delta=1e-3),
             lambda: GridSearchCV(base(), {}, cv=folds, error_score="raise", **jobs),
-            lambda: GridSearchCV(self.private(), {"epsilon": [0.2, 0.4]}, cv=folds),
             lambda: GridSearchCV(self.private(), {"alpha": [0.1]}, cv=folds, scoring=scoring),
-            lambda: RandomizedSearchCV(
-                self.private(), {"alpha": [0.0, 0.1, 0.2]}, n_iter=2, cv=folds, random_state=0
-            ),
             lambda: RFE(self.linear(), n_features_to_select=2),
-            lambda: HalvingGridSearchCV(
-                self.private(), {"alpha": [0.0, 0.1, 0.2]}, cv=folds, min_resources=20, **jobs
-            ),
             lambda: make_pipeline(
                 SequentialFeatureSelector(self.linear(), n_features_to_select=2, cv=folds), base()
             ),
-            lambda: GridSearchCV(
-                self.search(0), {"estimator__step": ["passthrough", PublicBoundsScaler(0, 1)]},
-                cv=folds, scoring=["accuracy", "roc_auc"], refit="accuracy",
-            ),
-        )  # fmt: skip
+        )
 
     def validated(self, model):
         return cross_validate(model, X, Y, cv=KFold(2), return_estimator=True)
