@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import brentq
 from scipy.stats import norm
 from sklearn.base import clone
 
@@ -383,16 +384,14 @@ def minimizer_scores(estimator: Any, n_canaries: int) -> CanaryScores:
     std = math.hypot(tilt_std, output_std)
     nodes, weights = np.polynomial.hermite_e.hermegauss(61)
     weights = weights / weights.sum()
-    tilts = tilt_std * nodes
-    # The minimisers of one record's problem for these tilts, by bisection.
+    tilts, one = tilt_std * nodes, np.ones(1)
+
+    def slope(w: float, tilt: float) -> float:
+        return penalty * w + tilt + row_norm * loss.derivative(row_norm * w * one, one)[0]
+
+    # The minimisers of one record's problem for these tilts.
     reach = (row_norm * loss.lipschitz + np.abs(tilts).max()) / penalty
-    low, high = np.full(len(tilts), -reach), np.full(len(tilts), reach)
-    for _ in range(100):
-        middle = (low + high) / 2
-        slope = row_norm * loss.derivative(row_norm * middle, np.ones(len(tilts)))
-        falling = penalty * middle + tilts + slope < 0
-        low, high = np.where(falling, middle, low), np.where(falling, high, middle)
-    moved = penalty * (low + high) / 2
+    moved = penalty * np.array([brentq(slope, -reach, reach, args=(tilt,)) for tilt in tilts])
     mean = float(weights @ moved)
     variance = float(weights @ (moved - mean) ** 2) + output_std**2
     scores, excess = penalty * estimator.coef_[0] / std, variance / std**2 - 1

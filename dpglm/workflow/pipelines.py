@@ -221,8 +221,6 @@ def _facts_of_parameters(step: Any) -> Iterator[str]:
         yield "vocabulary"
     if _warns_of_values(step):
         yield "func"
-    if callable(getattr(step, "max_features", None)):
-        yield "max_features"
     inner = [*getattr(step, "transformers", ()), getattr(step, "remainder", ())]
     sparse = any(
         getattr(part, "sparse_output", type(part).__name__.endswith(("Vectorizer", "Hasher")))
@@ -233,9 +231,10 @@ def _facts_of_parameters(step: Any) -> Iterator[str]:
         yield "sparse_threshold"
     if any(vars(step).get(part, step) is None for part in ("estimator", "final_estimator")):
         yield "default_estimator"
-    columns = [entry[2] for entry in getattr(step, "transformers", ())]
-    if any(callable(c) and not isinstance(c, make_column_selector) for c in columns):
-        yield "columns"
+    chosen = [getattr(step, "max_features", None)]
+    chosen += [entry[2] for entry in getattr(step, "transformers", ())]
+    if any(callable(c) and not isinstance(c, make_column_selector) for c in chosen):
+        yield "chosen"
 
 
 def _warns_of_values(step: Any) -> bool:
