@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm import DPAGDClassifier, DPLinearSVM, DPLogisticRegression, seeded_noise
+from dpglm import DPLinearSVM, DPLogisticRegression, seeded_noise
 from dpglm.datasets import make_census
 from dpglm.estimators.solvers import FitTrace
 from dpglm.exceptions import PrivacyWarning
@@ -71,36 +71,6 @@ def test_smoothed_svm_minimises_its_objective(census):
         max_iter=2000,
     ).fit(X, y)  # fmt: skip
     assert objective(np.append(model.coef_[0], model.intercept_)) == pytest.approx(best, rel=1e-6)
-
-
-NOT_PRIVATE = DPLogisticRegression(epsilon=math.inf, max_iter=20, step_schedule=3.0)
-NOISY = DPLogisticRegression(max_iter=20, clip_schedule=0.5)
-
-
-@pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("model", "changes", "rel"),
-    [
-        (NOT_PRIVATE, {"preconditioner": None}, 1e-9),
-        (NOT_PRIVATE, {"preconditioner": "diagonal"}, 1e-9),
-        (NOISY, {"preconditioner": "diagonal"}, 1e-6),
-        (NOISY, {"preconditioner": "full"}, 1e-6),
-        (NOISY, {"sampling_rate": 0.3}, 1e-8),
-        (DPAGDClassifier(preconditioner=None), {"epsilon": math.inf, "max_iter": 10}, 1e-6),
-    ],
-)
-@seeded_noise(0)
-def test_sparse_rows_of_either_index_width_give_the_dense_fit(model, changes, rel, n_classes):
-    X, y = make_census(400, random_state=0)
-    y, model = (y if n_classes == 2 else np.arange(400) % 3), clone(model).set_params(**changes)
-    dense = clone(model).fit(X, y)
-    for dtype in (np.int32, np.int64):
-        S = csr_array(X)
-        S.indices, S.indptr = S.indices.astype(dtype), S.indptr.astype(dtype)
-        model.fit(S, y)
-        assert model.coef_ == pytest.approx(dense.coef_, rel=rel, abs=rel / 1e3)
-        assert model.decision_function(S) == pytest.approx(dense.decision_function(X), rel=rel)
-        assert model.privacy_ == dense.privacy_
 
 
 @pytest.mark.parametrize("Estimator", ESTIMATORS)

@@ -156,8 +156,8 @@ def training_data(
     if (groups is None) != (estimator.max_contributions is None):
         raise ValueError(
             f"max_contributions={estimator.max_contributions!r} and groups belong together: the "
-            "public number of rows of one person that count, and the person of each row. Give both "
-            "to protect persons, or neither to protect rows."
+            "public number of rows of a group that count, and the group of each row. Give both to "
+            "protect groups, or neither to protect rows."
         )
     source = as_source(X, y)
     if source is None:

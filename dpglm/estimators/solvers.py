@@ -279,9 +279,9 @@ def noisy_gradient_descent(
     Notes
     -----
     Symbols of Algorithm 1 of Hong et al. (2022): theta_t ``coef``, N ``n_summed``, C_t
-    ``plan.clip``, sigma_t ``plan.noise_multiplier``, eta_t ``plan.step``. Lines 1, 5 and 6 are step
-    1, and the plan did lines 2 to 4. Of Yu et al. also: m_t ``velocity``, and c is in
-    ``plan.momentum``. Lecture 12: gamma is ``rate``.
+    ``plan.clip``, sigma_t ``plan.noise_multiplier``, eta_t ``plan.step``. The plan did lines
+    2 to 4. Yu et al.: m_t is ``velocity``, and c is in ``plan.momentum``. Lecture 12: gamma is
+    ``rate``.
     """
     alpha, rate = plan.metadata.alpha, plan.metadata.sampling_rate
     trace.n_summed = n_summed = plan.metadata.n_samples * rate * plan.metadata.mean_weight
