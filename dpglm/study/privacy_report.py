@@ -178,7 +178,7 @@ class PrivacyReport(Printed):
         yield (
             "1. How strong is the promise? (Privacy parameters)",
             *["THERE IS NO GUARANTEE."] * (not _holds(ledger)),
-            ledger.statement,
+            ledger.statement.partition("; you assert that")[0].rstrip(".") + ".",
             "Someone who knows every other record, and gives even odds on "
             f"{asked} in the data, guesses right with chance 50% before anything is released. "
             f"After having seen all of it the chance is {_percent(attack_success(ledger))} at "

@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm.estimators.regression import DPGammaRegressor, DPPoissonRegressor
+from dpglm.exceptions import require
 from dpglm.schema.columns import CategoricalColumn, Column, DateColumn, Quantity, TextColumn
 from dpglm.schema.encoder import SchemaEncoder, blocks_of, encode
 from dpglm.schema.interactions import InteractionFeatures
@@ -261,14 +262,14 @@ def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
 
 def explain_local(
     estimator: Any, rows: Any, schema: Schema | None = None, *, pos_label: Any = None
-) -> dict[str, np.ndarray] | Any:
+) -> Any:
     """Return what each column of a table adds to the scores of some rows.
 
     Pairs of columns with interactions follow, as "age x income", with what they add beyond the
     terms of the columns. With the intercept all add up to the ``decision_function`` of the positive
-    class. For a number they add up to the prediction before it is cut, in its units. With a log
-    link they are factors, whose product is the prediction. Each term is zero on average over the
-    values that the schema allows. The terms of a row are as private as the row.
+    class. For a number they add up to the prediction before it is cut, or with a log link to its
+    logarithm. Each term is zero on average over the values that the schema allows. The terms of a
+    row are as private as the row.
 
     Parameters
     ----------
@@ -284,7 +285,7 @@ def explain_local(
     Returns
     -------
     DataFrame of shape (n_samples, n_columns + 1)
-        The columns of the schema, and "(intercept)"; without pandas a dictionary of arrays.
+        The columns of the schema, and "(intercept)".
 
     Raises
     ------
@@ -304,15 +305,10 @@ def explain_local(
     _, intercept, terms = terms_of(estimator, schema, pos_label)
     raw = read_columns(rows, dict.fromkeys(c.name for term in terms for c in term.columns))
     added = {term.name: term.of(term.read(raw)) for term in terms}
+    pandas = require("pandas", "data", "explain_local")
+    found = pandas.DataFrame(added, index=getattr(rows, "index", None))
     # The brackets keep it apart from a column of that name.
-    added["(intercept)"] = np.full(len(added[terms[0].name]), intercept)
-    if isinstance(_parts(estimator, schema)[0], _WITH_LOG_LINK):
-        added = {name: np.exp(values) for name, values in added.items()}
-    try:
-        import pandas as pd
-    except ImportError:
-        return added
-    return pd.DataFrame(added, index=rows.index if isinstance(rows, pd.DataFrame) else None)
+    return found.assign(**{"(intercept)": intercept})
 
 
 class ShapeDisplay(Display):
