@@ -22,7 +22,6 @@ _STYLE = """<style>
 .dpglm td, .dpglm th {padding: .15em 1em .15em 0; border: 0 solid #8886; border-bottom-width: 1px;
 vertical-align: top; white-space: pre-wrap; max-width: 45em; font-variant-numeric: tabular-nums}
 .dpglm .n {text-align: right}
-.dpglm pre {margin: .4em 0; background: none; color: inherit; white-space: pre; overflow-x: auto}
 </style>"""
 
 
@@ -61,11 +60,6 @@ class Printed:
 
     def _repr_html_(self) -> str:
         return f'{_STYLE}<div class="dpglm">{self.html()}</div>'
-
-
-def preformatted(text: str) -> str:
-    """Return text of fixed width as HTML."""
-    return f'{_STYLE}<div class="dpglm"><pre>{escape(text)}</pre></div>'
 
 
 class Page(Printed):

@@ -125,7 +125,7 @@ def test_a_setting_that_cannot_be_fitted_is_a_row_with_the_reason():
     assert "The coefficients diverged: lower step_schedule." in diverged
     assert found.recommended_params == {"clip_schedule": 0.5, "max_iter": 2}
     assert found.rows()[0]["accuracy"] is found.rows()[0]["rank"] is None
-    assert found.table().count("1 setting cannot be fitted: ") == 3
+    assert str(found).count("1 setting cannot be fitted: ") == 3
     with pytest.raises(ValueError, match=r"no setting of param_grid can be fitted: .*positive"):
         graph(grid={"clip_schedule": [-1.0]}).run(X, Y)
 
@@ -187,13 +187,12 @@ def test_standard_errors_are_those_of_a_mean_and_ranks_know_no_easy_repeats():
 def test_the_table_and_the_frame_hold_every_setting_the_best_first():
     good = [0.5 + 0.01 * i for i in range(12)]
     found = results(*(([x] * 2, [x] * 2, [1.4 - x] * 2) for x in good))
-    lines = found.table().splitlines()
+    lines = str(found).splitlines()
     assert lines[0] == "epsilon 1, delta 1e-06, 1,000 records: 12 settings x 2 fits"
     assert lines[1].split() == ["rank", "accuracy", "AUC", "loss", "max_iter"]
     best = "1.0 0.6100 ±0.0000 0.6100 ±0.0000 0.7900 ±0.0000 12"
     assert " ".join(lines[2].split()) == best
-    assert lines[-1] == "and 2 more" and len(lines) == 13
-    assert str(found) == found.table()
+    assert lines[-1] == "  and 2 more" and len(lines) == 13
     frame = pytest.importorskip("pandas").DataFrame(found.rows())
     assert found.to_frame().equals(frame)
     assert list(frame["param_max_iter"]) == list(range(1, 13))

@@ -25,14 +25,14 @@ from dpglm.checks import check_number, check_whole
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.estimators.regression import PrivateRegressor
-from dpglm.tables import preformatted, text_table
+from dpglm.tables import Printed
 
 # Each canary has two separate axes in a full second moment.
 _MOST_PAIRS = 250
 
 
-@dataclass(frozen=True, eq=False)
-class AuditReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditReport(Printed):
     """Outcome of the audit of an estimator.
 
     Attributes
@@ -71,11 +71,8 @@ class AuditReport:
     def __repr__(self) -> str:
         return f"<AuditReport: {self.verdict}>"
 
-    def __str__(self) -> str:
-        return f"{audit_table([self])}\n\n{self.verdict}"
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
+    def _blocks(self) -> Iterator[Any]:
+        yield "", audit_table([self]), self.verdict
 
 
 def audit_estimator(
@@ -205,8 +202,8 @@ AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
 }
 
 
-def audit_table(reports: Iterable[AuditReport]) -> str:
-    """Return the outcome of audits as a table."""
+def audit_table(reports: Iterable[AuditReport]) -> list[tuple[str, ...]]:
+    """Return the outcome of audits as the rows of a table."""
     header = ("estimator", "release", "epsilon", "shown", "outcome")
     rows = [(*header, "caught with probability 0.99")]
     for report in reports:
@@ -217,4 +214,4 @@ def audit_table(reports: Iterable[AuditReport]) -> str:
             numbers = (f"{min(claimed, report.epsilon):.3g}", f">= {lower:.3g}")
             outcome = "passed" if part.passed else "VIOLATED"
             rows.append((name, part.name, *numbers, outcome, part.power))
-    return "\n".join(text_table(rows, left=(0, 1, 4, 5)))
+    return rows

@@ -33,6 +33,7 @@ from dpglm.study.comparison import encoded, one_line
 from dpglm.study.methods import AUDITED, DATASETS, METHODS, PLANNED
 from dpglm.study.models import fit_csv, predict_csv
 from dpglm.study.planning import plan_as_asked
+from dpglm.tables import Page
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -283,10 +284,9 @@ def _compare(arguments: argparse.Namespace) -> int:
             n_splits=arguments.folds, n_repeats=arguments.repeats, seed=arguments.seed,
             n_jobs=arguments.jobs, results_file=arguments.output, progress=True,
         )  # fmt: skip
-    print(results.table())
-    own = "The scores have no noise: publish them only if the table may be." * bool(arguments.csv)
-    if results.notes() or own:
-        print("", *filter(None, [results.notes(), own]), sep="\n", file=sys.stderr)
+    print(results)
+    if path is not None:
+        print("The scores have no noise: publish them only if the table may be.", file=sys.stderr)
     if arguments.json is not None:
         arguments.json.write_text(results.to_json(), encoding="utf-8")
     for dataset in results.datasets if arguments.plot is not None else ():
@@ -377,7 +377,7 @@ def _audit(arguments: argparse.Namespace) -> int:
             if not arguments.all or "pip install" not in str(problem):
                 raise
             missing.append(f"{name} was not run: {problem}")
-    print(audit_table(reports), *missing, sep="\n")
+    print(Page(("", audit_table(reports))), *missing, sep="\n")
     failed = [report for report in reports if not report.passed]
     print("", *(report.verdict for report in (failed if arguments.all else reports)), sep="\n")
     if arguments.all:

@@ -26,7 +26,7 @@ from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import seeded_noise
 from dpglm.schema.table import plain_path
-from dpglm.tables import preformatted, text_table
+from dpglm.tables import Printed
 
 METRICS = {
     "accuracy": "accuracy, test fold",
@@ -52,19 +52,13 @@ Row = Mapping[str, Any]
 """Averages with what they are averages of, by name."""
 
 
-class ResultTable:
-    """Results, averaged by ``rows()`` to one dictionary each, and printed by ``table()``."""
+class ResultTable(Printed):
+    """Results that ``rows()`` averages to one dictionary each."""
 
     def to_frame(self) -> Any:
         """Return `rows` as a pandas DataFrame."""
         what = f"{type(self).__name__}.to_frame"
         return require("pandas", "data", what).DataFrame(self.rows())
-
-    def __str__(self) -> str:
-        return self.table()
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -190,7 +184,10 @@ def append_record(path: str | os.PathLike[str], record: Row) -> None:
 
 @dataclass(frozen=True, repr=False)
 class ComparisonResults(ResultTable):
-    """The fits of a comparison, from `compare`; printed, they are `table` and `notes`.
+    """The fits of a comparison, from `compare`.
+
+    Printed, they are a table for each dataset, in blocks of three epsilons: estimators down,
+    epsilons across, mean ± standard error. Without privacy there is one value for every epsilon.
 
     Attributes
     ----------
@@ -249,19 +246,14 @@ class ComparisonResults(ResultTable):
             + "".join(f", delta {delta:g}" for delta in deltas)
         )
 
-    def table(self) -> str:
-        """Return a plain-text table: estimators down, epsilons across, mean ± standard error.
-
-        There is one table per dataset, in blocks of three epsilons. An estimator without privacy
-        has the same value at every epsilon.
-        """
-        parts = []
+    def _blocks(self) -> Iterator[Sequence[Any]]:
         for name in self.datasets:
             panels, epsilons = self.panels(name), epsilons_of(self.rows(name)) or [None]
-            parts.append(self.headline(name) + "\nmean ± standard error over the folds")
-            for i in range(0, len(epsilons), _SCORES_ABREAST):
-                parts.append(_block(panels, epsilons[i : i + _SCORES_ABREAST]))
-        return "\n\n".join(parts)
+            starts = range(0, len(epsilons), _SCORES_ABREAST)
+            tables = [_block(panels, epsilons[i : i + _SCORES_ABREAST]) for i in starts]
+            yield self.headline(name), "mean ± standard error over the folds", *tables
+        if notes := self.notes():
+            yield "Notes", notes.splitlines()
 
     def to_json(self) -> str:
         """Return the averages and the errors as a JSON object; infinity and NaN are strings."""
@@ -282,9 +274,6 @@ class ComparisonResults(ResultTable):
             for (name, message), count in counts.items()
         )
 
-    def __str__(self) -> str:
-        return "\n\n".join(part for part in (self.table(), self.notes()) if part)
-
     def __repr__(self) -> str:
         return f"<ComparisonResults: {len(self.records)} fits, {len(self.errors)} of them failed>"
 
@@ -304,7 +293,7 @@ def _averaged(records: list[Row]) -> dict[str, Any]:
     return row
 
 
-def _block(panels: Iterable[tuple], epsilons: Sequence[float | None]) -> str:
+def _block(panels: Iterable[tuple], epsilons: Sequence[float | None]) -> list[list[str]]:
     """Return the scores at some epsilons, under the title of each metric."""
     heads = ("score" if epsilon is None else f"epsilon {epsilon:g}" for epsilon in epsilons)
     lines = [["", *heads]]
@@ -314,7 +303,7 @@ def _block(panels: Iterable[tuple], epsilons: Sequence[float | None]) -> str:
             # Without privacy one score is for all.
             at = {row["epsilon"]: score_text(row, metric) for row in own}
             lines.append([f"  {name}", *(at.get(key, at.get(None, "")) for key in epsilons)])
-    return "\n".join(text_table(lines, left=[0]))
+    return lines
 
 
 def compare(

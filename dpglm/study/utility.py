@@ -39,10 +39,11 @@ from dpglm.study.comparison import (
     setting_text,
     value_text,
 )
-from dpglm.tables import Printed, text_table
+from dpglm.tables import Printed
 
 # Possible errors of a setting; any other exception is a defect.
 _REASONS = (ValueError, TypeError, ArithmeticError, ImportError, ConvergenceWarning)
+_MOST_SHOWN = 10
 # Share of the public rows that scores are computed on.
 _TEST_SHARE = 0.25
 # Most records that an expectation fits: if there are more, this number represents all.
@@ -66,7 +67,7 @@ class UtilityCell:
 
 @dataclass(frozen=True, eq=False)
 class UtilityGraphResults(ResultTable):
-    """The scores of a grid of settings, from `UtilityGraph.run`; printed, they are `table`.
+    """The scores of a grid of settings, from `UtilityGraph.run`; printed, those of the ten best.
 
     The recommended setting has the lowest mean rank: in each repeat settings are ranked by
     accuracy, by AUC and by loss. Several budgets are ranked together; `at` looks at one.
@@ -157,22 +158,19 @@ class UtilityGraphResults(ResultTable):
         budget += "".join(f"delta {values[full]:g}, " for full in deltas)
         return f"{budget}{self.n_samples:,} records: {len(self.cells)} settings x {fits}"
 
-    def table(self, n_best: int = 10) -> str:
-        """Return a text table of the `n_best` settings, and of those that cannot be fitted."""
-        measured = [row for row in self.rows() if row["error"] is None]
-        best = sorted(measured, key=itemgetter("rank"))[:n_best]
-        columns = [["rank", *(f"{row['rank']:.1f}" for row in best)]]
-        for name, title in SCORES.items():
-            columns.append([title, *(score_text(row, name) for row in best)])
-        for name in self.varied():
-            columns.append([name, *(value_text(row[f"param_{name}"]) for row in best)])
-        lines = [self.headline(), *text_table(zip(*columns, strict=True))]
-        if len(measured) > n_best:
-            lines.append(f"and {len(measured) - n_best} more")
-        errors = Counter(cell.error for cell in self.cells if cell.error is not None)
+    def _blocks(self) -> Iterator[Sequence[Any]]:
+        measured, names = [row for row in self.rows() if row["error"] is None], self.varied()
+        table = [["rank", *SCORES.values(), *names]]
+        for row in sorted(measured, key=itemgetter("rank"))[:_MOST_SHOWN]:
+            scores = [score_text(row, name) for name in SCORES]
+            values = [value_text(row[f"param_{name}"]) for name in names]
+            table.append([f"{row['rank']:.1f}", *scores, *values])
+        others, errors = len(measured) - _MOST_SHOWN, Counter(cell.error for cell in self.cells)
+        notes = [f"and {others} more"] * (others > 0)
         for error, n in errors.items():
-            lines.append(f"{_plural(n, 'setting')} cannot be fitted: {error}")
-        return "\n".join(lines)
+            if error is not None:
+                notes.append(f"{_plural(n, 'setting')} cannot be fitted: {error}")
+        yield self.headline(), table, *notes
 
     def varied(self) -> list[str]:
         """Return the names of the parameters that are not the same in all settings."""
