@@ -30,19 +30,11 @@ class InteractionFeatures:
     A number between its bounds has an angle a(x) on a straight line with a random slope. Each
     category, special and missing value has a random angle. See Rahimi & Recht (NIPS 2007). The
     norm of the m features of a row is at most sqrt(2).
-
-    Attributes
-    ----------
-    columns : list of tuple of str
-        The columns of each feature.
-    weights : ndarray of shape (n_encoded, m)
-        The slope or the angle of each encoded column that is no free text.
-    phases : ndarray of shape (m,)
     """
 
-    columns: list[tuple[str, ...]]
-    weights: np.ndarray
-    phases: np.ndarray
+    columns: list[tuple[str, ...]]  # of each feature
+    weights: np.ndarray  # (n_encoded, m), of the encoded columns that are no free text
+    phases: np.ndarray  # (m,)
 
     squared_norm = 2.0
 

@@ -434,8 +434,8 @@ def _bent(column: NumericColumn | DateColumn, n_segments: int) -> Column:
     if column.n_segments is not None:
         return column
     lower, upper = column.bounds
-    if column.integer and type(n_segments) is int:
-        n_segments = min(n_segments, 2 ** max(0, math.floor(math.log2(max(1.0, upper - lower)))))
+    if column.integer:
+        n_segments = min(n_segments, 2 ** math.floor(math.log2(max(1.0, upper - lower))))
     if n_segments == 1:
         return replace(column, n_segments=1)
     wide = isinstance(column, NumericColumn) and upper - lower >= _WIDE
