@@ -139,9 +139,6 @@ def _as_series(values: Any) -> Any:
 
 
 def _frame(table: Any) -> Any:
-    if hasattr(table, "iloc") and table.ndim == 2 and not table.columns.is_unique:
-        twice = table.columns[table.columns.duplicated()][0]
-        raise ValueError(f"the table has several columns {twice!r}; give each its own name.")
     try:
         return nw.from_native(table, eager_only=True)
     except TypeError:
