@@ -32,7 +32,7 @@ model: DPLogisticRegression = DPLogisticRegression(
     max_iter=5, classes=["no", "yes"], class_weight={"no": 1.0},
 ).fit(X, y, sample_weight=[1, 1, 2, 1])  # fmt: skip
 svm: DPLinearSVM = DPLinearSVM(momentum=None).fit(csr_array(X), y)
-agd: DPAGDClassifier = DPAGDClassifier(loss_clip="range", max_step=2).fit(ArraySource(X, y))
+agd: DPAGDClassifier = DPAGDClassifier(loss_clip="auto", max_step=2).fit(ArraySource(X, y))
 plan: Plan = model.plan(1000, 8)
 ledger: PrivacyLedger = model.privacy_ + svm.privacy_
 spent: float = ledger.epsilon(1e-6)

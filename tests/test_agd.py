@@ -15,34 +15,29 @@ from tapes import Scripted, on_tape, record
 
 from dpglm import DPAGDClassifier, DPLogisticRegression, FullPreconditioner, seeded_noise
 from dpglm.datasets import make_census
-from dpglm.estimators.agd import choice_epsilon, filter_of, make_adaptive_plan
+from dpglm.estimators.agd import choice_epsilon, filter_of
 from dpglm.estimators.defaults import MOMENT_FRACTION, UNITS_FRACTION
 from dpglm.estimators.solvers import Coordinates, FitTrace, adaptive_gradient_descent
 from dpglm.estimators.whitening import row_unit
 from dpglm.losses import Logistic
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import SELECTIONS, ChoosingVault
 from dpglm.privacy.vault import GaussianSum, PrivacyFilter, grid_spacing
-from dpglm.schedules import Constant, NesterovMomentum, PublicMetadata
+from dpglm.schedules import Constant, NesterovMomentum
 from dpglm.sums.objective import Objective
 
 SETTING = {
     "max_iter": 100, "clip_schedule": Constant(3.0), "n_splits": 20, "selection_fraction": 0.2,
-    "budget_growth": 0.5, "selection": "exponential", "loss_clip": None, "n_steps": 4,
-    "max_step": 2.0, "step_update_every": 3, "step_growth": 0.5, "step_shrink": 1.0,
+    "budget_growth": 0.5, "n_steps": 4, "max_step": 2.0, "step_update_every": 3,
+    "step_growth": 0.5, "step_shrink": 1.0, "delta": 1e-8, "fit_intercept": False,
+    "momentum": None, "averaging": None, "preconditioner": None,
 }  # fmt: skip
 
 
-def plan_for(
-    epsilon=1.0, delta=1e-8, relation="zero_out", n_samples_estimate=None, alpha=0.0, **changes
-):
-    return make_adaptive_plan(
-        PrivacyBudget(epsilon, delta, relation, n_samples_estimate),
-        PublicMetadata(n_samples=100, n_features=2, alpha=alpha),
-        **{**SETTING, **changes},
-    )
+def plan_for(step_schedule=None, **changes):
+    plan = DPAGDClassifier(**{**SETTING, **changes}).plan(100, 2)
+    return replace(plan, step_schedule=step_schedule)
 
 
 class Recorder(Objective):
@@ -403,8 +398,6 @@ def test_several_classes_share_one_clip_and_one_moment(loss, preconditioner):
     zero_loss = {"logistic": math.log(4), "smoothed_hinge": 4.0, "hinge": 4.0}[loss]
     if preconditioner is None:
         assert model.plan(1000, 2, 4).loss_clip == pytest.approx(2 * zero_loss)
-    with pytest.raises(ValueError, match="loss_clip='range' is for two classes, and there are 4"):
-        model.set_params(loss_clip="range").fit(X, y)
 
 
 BAD_NUMBERS = {"n_splits": 0.5, "n_steps": 0, "max_step": math.inf, "step_update_every": True}
@@ -513,7 +506,7 @@ def test_rounding_in_the_basis_is_paid_for():
 @pytest.mark.parametrize("preconditioner", ["full", None])
 @pytest.mark.parametrize("scale", [1e-100, 0.99e100])
 def test_noise_for_the_largest_and_smallest_scales_can_be_drawn(scale, preconditioner):
-    for epsilon, loss_clip in ((0.01, "range"), (1e4, scale)):
+    for epsilon, loss_clip in ((0.01, "auto"), (1e4, scale)):
         model = DPAGDClassifier(
             epsilon=epsilon, clip_schedule=scale, max_step=scale, loss_clip=loss_clip,
             preconditioner=preconditioner, neighboring_relation="replace_one",

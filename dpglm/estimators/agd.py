@@ -13,12 +13,12 @@ from dpglm.checks import check_choice, check_number, check_whole, is_auto
 from dpglm.estimators.classification import WeightedClassifier
 from dpglm.estimators.plan import (
     Plan,
-    PlannedRelease,
     label_counts_of,
     ledger_of,
     of_clip,
     planned_clip,
     refuse_all_noise,
+    total_fraction,
 )
 from dpglm.estimators.solvers import FitTrace, OnStep, adaptive_gradient_descent
 from dpglm.estimators.whitening import Preconditioner, automatic_configuration, whiten
@@ -29,7 +29,6 @@ from dpglm.privacy.events import ChoiceEvent, FilterEvent, bun_steinke_rho
 from dpglm.privacy.selection import SELECTIONS, ChoosingVault
 from dpglm.privacy.vault import Vault
 from dpglm.schedules import (
-    HeavyBall,
     Momentum,
     NamedSchedules,
     PublicMetadata,
@@ -39,17 +38,18 @@ from dpglm.schedules import (
     schedule_values,
 )
 
-# Parameters of noisy gradient descent.
-_SHARED = ("clip_schedule", "momentum", "averaging", "preconditioner")
-
-# Parameters that the plan checks and takes unchanged.
-_AS_GIVEN = (
-    "max_iter", "n_splits", "selection_fraction", "selection", "accountant", "n_steps", "max_step",
-    "budget_growth", "step_update_every", "step_growth", "step_shrink", "step_limit",
-)  # fmt: skip
-
 # The unit of costs is mu^2 for the first one, and rho for the others.
 ACCOUNTANTS = ("gdp", "zcdp", "bun_steinke")
+# Parameters of any descent, for which there is a default rule.
+_OF_DESCENT = ("clip_schedule", "momentum", "averaging", "preconditioner")
+# Numbers that the plan takes as they are given.
+_WHOLE = ("n_steps", "step_update_every")
+_LIMITS = {
+    "budget_growth": {"above": 0, "below": math.inf},
+    "step_growth": {"at_least": 0, "below": math.inf},
+    "step_shrink": {"above": 0, "at_most": 1},
+    "step_limit": {"above": 0, "at_most": math.inf},
+}
 _SMALLEST_GRID = 2.0**-20
 # Tolerance for rounding errors in the number of affordable iterations.
 _ROUNDING = 1e-9
@@ -93,10 +93,10 @@ class AdaptivePlan(Plan):
     clip: np.ndarray
     momentum: Momentum
     clip_schedule: Schedule
-    preconditioner: Any = None
-    averaging: Any = None
+    preconditioner: Any
+    averaging: Any
     # Public steps on the gradient; ``max_step`` is then a multiple of them.
-    step_schedule: Schedule | None = None
+    step_schedule: Schedule | None
     # The accountant of costs, and the total that the filter admits.
     accountant: str
     capacity: float
@@ -113,7 +113,7 @@ class AdaptivePlan(Plan):
     step_update_every: int
     step_growth: float
     step_shrink: float
-    step_limit: float = math.inf
+    step_limit: float
 
     @property
     def n_iter(self) -> int:
@@ -128,7 +128,7 @@ class AdaptivePlan(Plan):
     @property
     def first_cost(self) -> float:
         """The cost of the releases before the first gradient."""
-        return sum(self.capacity * release.fraction for release in (*self.counts, *self.first))
+        return self.capacity * sum(release.fraction for release in (*self.counts, *self.first))
 
     @property
     def n_affordable(self) -> int:
@@ -199,15 +199,7 @@ class AdaptivePlan(Plan):
 
     @property
     def _releases(self) -> str:
-        first = "a first gradient costs"
-        if before := (*self.counts, *self.first):
-            costs = [f"a {r.name} costs {self.capacity * r.fraction:.4g}" for r in before]
-            first = f"{', '.join(costs)}, a first gradient"
-        return (
-            f"at most {self.n_iter} iterations over {self.metadata.n_samples} records; of "
-            f"{'mu^2' if self.accountant == 'gdp' else 'rho'}={self.capacity:.4g} {first} "
-            f"{self.gradient_cost:.4g} and every selection {self.selection_cost:.4g}"
-        )
+        return f"at most {self.n_iter} iterations over {self.metadata.n_samples} records"
 
     def _noise(self) -> dict[str, str]:
         each = of_clip(self.first_multiplier * self.noise_per_multiplier)
@@ -222,80 +214,11 @@ class AdaptivePlan(Plan):
         }
 
 
-def make_adaptive_plan(
-    budget: PrivacyBudget,
-    metadata: PublicMetadata,
-    *,
-    max_iter: int | str,
-    clip_schedule: Schedule,
-    n_splits: float | str,
-    selection_fraction: float | str,
-    selection: str,
-    loss_clip: float | None,
-    accountant: str = "auto",
-    momentum: Momentum | None = None,
-    preconditioner: Any = None,
-    first: tuple[PlannedRelease, ...] = (),
-    averaging: str | float | None = None,
-    step_schedule: Schedule | None = None,
-    **numbers: float,
-) -> AdaptivePlan:
-    """Fix an adaptive fit in advance, except for its course; see `DPAGDClassifier`.
-
-    ``n_splits`` counts parts of the capacity that the first releases leave.
-    """
-    numbers = {name: _checked(name, value) for name, value in numbers.items()}
-    if loss_clip is not None:
-        loss_clip = check_clip("loss_clip", loss_clip)
-    n_splits = _AUTOMATIC_SPLITS if is_auto(n_splits) else n_splits
-    n_splits = check_number("n_splits", n_splits, at_least=1, below=math.inf, advice="or 'auto'")
-    if not isinstance(selection_fraction, str) or selection_fraction != "published":
-        limits = {"above": 0, "below": 1, "advice": "or use 'published'"}
-        selection_fraction = check_number("selection_fraction", selection_fraction, **limits)
-    check_choice("selection", selection, SELECTIONS)
-    check_choice("accountant", accountant, ("auto", *ACCOUNTANTS))
-    max_iter = min(math.ceil(n_splits), 1000) if is_auto(max_iter) else max_iter
-    n_iter = check_whole("max_iter", max_iter)
-    if step_schedule is not None and budget.epsilon < math.inf:
-        # The budget allows no more, and public steps have the same total for any number.
-        n_iter = min(n_iter, math.ceil(n_splits))
-
-    clip = planned_clip(clip_schedule, n_iter, metadata, infinite=budget.epsilon == math.inf)
-    counts = label_counts_of(budget.mu, metadata) if metadata.count_fraction else ()
-    left = 1 - sum(release.fraction for release in (*counts, *first))
-    division = n_splits, selection_fraction, selection, left
-    accountant = _better_accountant(budget, *division) if is_auto(accountant) else accountant
-    capacity = _capacity(accountant, budget)
-    gradient_cost, selection_cost = _first_costs(accountant, budget, *division)
-    mu = math.sqrt(capacity if accountant == "gdp" else 2 * capacity)
-    counts, first = (
-        tuple(replace(r, noise_multiplier=1 / (mu * math.sqrt(r.fraction))) for r in releases)
-        for releases in (counts, first)
-    )
-    plan = AdaptivePlan(
-        metadata=replace(metadata, mu=budget.mu * math.sqrt(left), clip=clip),
-        ledger=ledger_of(budget, [filter_of(accountant, capacity)]),
-        budget=budget,
-        accountant=accountant,
-        capacity=capacity,
-        gradient_cost=gradient_cost,
-        selection_cost=selection_cost,
-        selection_epsilon=choice_epsilon(accountant, selection, selection_cost),
-        clip=clip,
-        selection=selection,
-        loss_clip=loss_clip,
-        momentum=HeavyBall(0.0) if momentum is None else momentum,
-        clip_schedule=clip_schedule,
-        averaging=averaging,
-        step_schedule=step_schedule,
-        preconditioner=preconditioner,
-        counts=counts,
-        first=first,
-        **numbers,
-    )
-    # Refuse a budget that allows no useful gradient and selection.
+def _refuse_too_little(plan: AdaptivePlan, n_splits: float) -> None:
+    """Raise where the budget allows no useful gradient and selection."""
+    budget = plan.budget
     if plan.exact:
-        return plan
+        return
     if plan.first_cost + plan.gradient_cost + plan.selection_cost > plan.capacity * (1 + 1e-12):
         raise ValueError(
             f"epsilon={budget.epsilon:g} with n_splits={n_splits:g} and selection_fraction="
@@ -314,7 +237,6 @@ def make_adaptive_plan(
             "raise delta, or lower n_splits."
         )
     refuse_all_noise(plan.preconditioner, plan.first)
-    return plan
 
 
 def _first_costs(
@@ -360,21 +282,6 @@ def _better_accountant(
     return "gdp" if first + n_iter * (2 * gradient + chosen.mu**2) <= budget.mu**2 else "zcdp"
 
 
-def _checked(name: str, value: Any) -> float:
-    if name in ("n_steps", "step_update_every"):
-        return check_whole(name, value)
-    if name == "step_growth":
-        return check_number(name, value, at_least=0, below=math.inf)
-    if name == "step_shrink":
-        return check_number(name, value, above=0, at_most=1)
-    if name == "max_step":
-        # Scores are as large as steps: beyond the limit no noise of their size could be drawn.
-        return check_clip(name, value)
-    if name == "step_limit":
-        return check_number(name, value, above=0, at_most=math.inf)
-    return check_number(name, value, above=0, below=math.inf)
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
     """Differentially private linear classifier that adapts its steps and its budget as it runs.
@@ -395,12 +302,12 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
     loss : {"logistic", "smoothed_hinge", "hinge"}, default="logistic"
         With more than two classes, the logistic loss is the cross entropy of the softmax, and hinge
         losses are summed one-vs-rest. ``"smoothed_hinge"`` is smooth within 0.5 of the margin 1.
-    loss_clip : "auto", "range" or float, default="auto"
-        Bound on one record's influence on the scores of the steps. ``"range"``, for two classes:
-        scores are changes of the loss whose gradient is the clipped gradient. No record then moves
-        a score by more than ``max_step`` times the clipping norm. A number: each record's loss is
-        clipped to it, and each of its rows to the ``max_contributions``-th part. ``"auto"`` is
-        ``"range"`` for two classes, and twice the loss of zero coefficients for more.
+    loss_clip : "auto" or float, default="auto"
+        Bound on one record's influence on the scores of the steps. A number: each record's loss is
+        clipped to it, and each of its rows to the ``max_contributions``-th part. ``"auto"`` for two
+        classes: scores are changes of the loss whose gradient is the clipped gradient. No record
+        then moves a score by more than ``max_step`` times the clipping norm. For more classes
+        ``"auto"`` is twice the loss of zero coefficients.
     n_splits : float or "auto", default="auto"
         Number of iterations affordable at the first cost, 1 or more; 40 if ``"auto"``.
     selection_fraction : float or "published", default=0.05
@@ -562,46 +469,87 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
         }
         return cls(**{**published, **parameters})
 
-    def _resolved_loss_clip(self, n_outputs: int) -> float | str | None:
-        if isinstance(self.loss_clip, str) and self.loss_clip in ("auto", "range"):
-            if n_outputs == 1:
-                return None
-            if self.loss_clip == "auto":
-                scores, target = np.zeros((1, n_outputs)), np.zeros(1, dtype=int)
-                return 2 * float(self._loss(n_outputs).value(scores, target)[0])
-            raise ValueError(
-                f"loss_clip='range' is for two classes, and there are {n_outputs}: gradients "
-                "clipped over all classes are not those of any loss. Use 'auto' or a number."
-            )
-        return self.loss_clip
-
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> AdaptivePlan:
+        numbers = {
+            name: check_number(name, getattr(self, name), **_LIMITS[name]) for name in _LIMITS
+        }
+        numbers |= {name: check_whole(name, getattr(self, name)) for name in _WHOLE}
+        n_splits = _AUTOMATIC_SPLITS if is_auto(self.n_splits) else self.n_splits
+        limits = {"at_least": 1, "below": math.inf, "advice": "or 'auto'"}
+        n_splits, fraction = check_number("n_splits", n_splits, **limits), self.selection_fraction
+        if not isinstance(fraction, str) or fraction != "published":
+            limits = {"above": 0, "below": 1, "advice": "or use 'published'"}
+            fraction = check_number("selection_fraction", fraction, **limits)
+        check_choice("selection", self.selection, SELECTIONS)
+        check_choice("accountant", self.accountant, ("auto", *ACCOUNTANTS))
+        automatic_iter = min(math.ceil(n_splits), 1000)
+        n_iter = check_whole(
+            "max_iter", automatic_iter if is_auto(self.max_iter) else self.max_iter
+        )
+
         left = 1 - metadata.count_fraction
         n_mu = budget.n_mu(metadata.n_samples, left)
-        as_given = {name: getattr(self, name) for name in _AS_GIVEN}
-        given = {name: getattr(self, name) for name in _SHARED}
-        if not is_auto(self.max_step):
-            given["step_schedule"] = None
-        run = automatic_configuration(n_mu, metadata.n_features, **given)
+        given = {name: getattr(self, name) for name in _OF_DESCENT}
         if is_auto(self.max_step):
             # The public step is half of the largest on offer.
-            as_given |= {"max_step": 2.0, "step_schedule": run["step_schedule"]}
+            max_step = 2.0
+            if budget.epsilon < math.inf:
+                # The budget allows no more, and public steps have the same total for any number.
+                n_iter = min(n_iter, math.ceil(n_splits))
+        else:
+            # Scores are as large as steps: beyond the limit no noise of their size could be drawn.
+            max_step, given["step_schedule"] = check_clip("max_step", self.max_step), None
+        run = automatic_configuration(n_mu, metadata.n_features, **given)
+        run |= check_schedules({name: run[name] for name in ("clip_schedule", "momentum")})
         averaging_weights(run["averaging"], 1)
-        preconditioner, first = run["preconditioner"], ()
-        if preconditioner is not None:
+        counts, first = label_counts_of(budget.mu, metadata) if metadata.count_fraction else (), ()
+        if run["preconditioner"] is not None:
             size = metadata.n_features, metadata.max_row_norm
-            preconditioner, first = preconditioner.planned(budget.mu, left, n_mu, *size)
+            run["preconditioner"], first = run["preconditioner"].planned(
+                budget.mu, left, n_mu, *size
+            )
             metadata = replace(metadata, max_row_norm=None, whitened=True)
-        return make_adaptive_plan(
-            budget,
-            metadata,
-            loss_clip=self._resolved_loss_clip(metadata.n_outputs),
-            averaging=run["averaging"],
-            preconditioner=preconditioner,
-            first=first,
-            **check_schedules({name: run[name] for name in ("clip_schedule", "momentum")}),
-            **as_given,
+        infinite = budget.epsilon == math.inf
+        clip = planned_clip(run["clip_schedule"], n_iter, metadata, infinite=infinite)
+
+        left = 1 - total_fraction((*counts, *first))
+        division, accountant = (n_splits, fraction, self.selection, left), self.accountant
+        accountant = _better_accountant(budget, *division) if is_auto(accountant) else accountant
+        capacity = _capacity(accountant, budget)
+        gradient_cost, selection_cost = _first_costs(accountant, budget, *division)
+        mu = math.sqrt(capacity if accountant == "gdp" else 2 * capacity)
+        counts, first = (
+            tuple(replace(r, noise_multiplier=1 / (mu * math.sqrt(r.fraction))) for r in releases)
+            for releases in (counts, first)
         )
+        plan = AdaptivePlan(
+            metadata=replace(metadata, mu=budget.mu * math.sqrt(left), clip=clip),
+            ledger=ledger_of(budget, [filter_of(accountant, capacity)]),
+            budget=budget,
+            accountant=accountant,
+            capacity=capacity,
+            gradient_cost=gradient_cost,
+            selection_cost=selection_cost,
+            selection_epsilon=choice_epsilon(accountant, self.selection, selection_cost),
+            clip=clip,
+            selection=self.selection,
+            loss_clip=self._loss_clip(metadata.n_outputs),
+            max_step=max_step,
+            counts=counts,
+            first=first,
+            **{name: run[name] for name in (*_OF_DESCENT, "step_schedule")},
+            **numbers,
+        )
+        _refuse_too_little(plan, n_splits)
+        return plan
+
+    def _loss_clip(self, n_outputs: int) -> float | None:
+        if not is_auto(self.loss_clip):
+            return check_clip("loss_clip", self.loss_clip)
+        if n_outputs == 1:
+            return None
+        scores, target = np.zeros((1, n_outputs)), np.zeros(1, dtype=int)
+        return 2 * float(self._loss(n_outputs).value(scores, target)[0])
 
     def _train(self, vault: ChoosingVault, plan: AdaptivePlan, on_step: OnStep) -> FitTrace:
         space = self._space(plan)
