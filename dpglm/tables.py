@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[-+>.]* ?\d|nan|inf|$")
 # In the font and the ink of the notebook, light or dark.
 _STYLE = """<style>
 .dpglm {font: 13px/1.45 var(--jp-content-font-family, system-ui, sans-serif); color: inherit}
-.dpglm p, .dpglm ul, .dpglm summary {margin: .3em 0; max-width: 60em}
+.dpglm p, .dpglm ul {margin: .3em 0; max-width: 60em}
 .dpglm table {border-collapse: collapse; margin: .4em 0; font-size: inherit; color: inherit}
 .dpglm tr, .dpglm td, .dpglm th {background: none; color: inherit; text-align: left}
 .dpglm td, .dpglm th {padding: .15em 1em .15em 0; border: 0 solid #8886; border-bottom-width: 1px;
@@ -28,15 +28,11 @@ vertical-align: top; white-space: pre-wrap; max-width: 45em; font-variant-numeri
 class Printed:
     """A result that prints as text, and in a notebook as HTML, from the same blocks.
 
-    Subclasses define ``_blocks``, which yields a title, or "", with the contents below it; and
-    ``_details``, the blocks that HTML shows on demand.
+    Subclasses define ``_blocks``, which yields a title, or "", with the contents below it.
     """
 
     def _blocks(self) -> Iterable[Sequence[Any]]:
         raise NotImplementedError(f"{type(self).__name__} must define _blocks.")
-
-    def _details(self) -> Iterable[Sequence[Any]]:
-        return ()
 
     def lines(self, width: int = _WIDTH) -> Iterator[str]:
         """Yield the lines of the text; those that can be cut have at most so many characters."""
@@ -49,11 +45,7 @@ class Printed:
 
     def html(self) -> str:
         """Return the blocks as HTML, without a style."""
-        shown = [_html_block(*block) for block in self._blocks()]
-        for title, *contents in self._details():
-            summary = f"<summary>{escape(title)}</summary>"
-            shown.append(f"<details>{summary}{_html_block('', *contents)}</details>")
-        return "".join(shown)
+        return "".join(_html_block(*block) for block in self._blocks())
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

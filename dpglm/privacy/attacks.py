@@ -6,6 +6,7 @@ two neighbouring data sets: with the record, and without it (or with another one
 """
 
 import math
+from contextlib import suppress
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -45,18 +46,16 @@ def attack_power(
     rates = [check_number("false_positive_rate", r, above=0, below=1) for r in given.ravel()]
     rate = np.reshape(rates, given.shape)
     bounds = [np.ones_like(rate)]
-    mu = gaussian_mu(ledger)
     if ledger.seeded or not ledger.protects:
-        return bounds[0] if rate.ndim else 1.0
-    if mu is not None:
-        bounds.append(ndtr(mu + ndtri(rate)))
+        return bounds[0][()]
+    with suppress(ValueError):
+        bounds.append(ndtr(ledger.mu() + ndtri(rate)))
     if {event.kind for event, _ in ledger.events} != {GaussianEvent.kind}:
         for epsilon in np.linspace(0.0, min(ledger.epsilon(), 50.0), _N_LINES).tolist():
             delta = ledger.delta(epsilon)
             bounds.append(delta + math.exp(epsilon) * rate)
             bounds.append(1 - math.exp(-epsilon) * (1 - rate - delta))
-    least = np.min(bounds, axis=0)
-    return least if least.ndim else float(least)
+    return np.min(bounds, axis=0)
 
 
 def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -> float:
@@ -67,11 +66,3 @@ def posterior(ledger: PrivacyLedger, prior: float, false_positive_rate: float) -
     prior = check_number("prior", prior, above=0, below=1)
     right = prior * attack_power(ledger, false_positive_rate)
     return right / (right + (1 - prior) * false_positive_rate)
-
-
-def gaussian_mu(ledger: PrivacyLedger) -> float | None:
-    """Return the parameter of the Gaussian trade-off of the whole, or None if there is none."""
-    try:
-        return ledger.mu()
-    except ValueError:
-        return None

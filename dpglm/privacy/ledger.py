@@ -312,9 +312,6 @@ class PrivacyLedger(Printed):
             rows.append((event.purpose, event.kind, str(count), parameters))
         return rows
 
-    def _details(self) -> Iterable[Any]:
-        yield "Releases", self.rows()
-
     def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":
         """Return a ledger of these events under what both assume."""
         if self.neighboring_relation != other.neighboring_relation:
