@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import Any
@@ -83,22 +83,15 @@ def _text_lines(content: Content, width: int) -> Iterator[str]:
         for point in content:
             yield from _wrapped(f"- {point}", width, subsequent_indent="  ")
     else:
-        numbers = _number_columns(content)
-        yield from text_table(content, left=set(range(len(content[0]))) - numbers)
+        numbers, columns = _number_columns(content), enumerate(zip(*content, strict=True))
+        layout = [f"{{:{'>' if k in numbers else '<'}{max(map(len, c))}}}" for k, c in columns]
+        yield from ("  ".join(layout).format(*row).rstrip() for row in content)
 
 
 def _number_columns(rows: Sequence[Sequence[str]]) -> set[int]:
     """Return which columns of a table hold numbers alone, or nothing."""
     columns = enumerate(zip(*rows[1:], strict=True))
     return {k for k, column in columns if all(_NUMBER.match(text) for text in column)}
-
-
-def text_table(rows: Iterable[Sequence[str]], left: Container[int] = (0,)) -> list[str]:
-    """Return the lines of a table, with columns `left` aligned left and the others right."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = [f"{{:{'<' if i in left else '>'}{width}}}" for i, width in enumerate(widths)]
-    return ["  ".join(cells).format(*row).rstrip() for row in rows]
 
 
 def _html_block(title: str, *contents: Content) -> str:

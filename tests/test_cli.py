@@ -28,7 +28,7 @@ from dpglm.study.methods import AUDITED, METHODS
 pytest.importorskip("matplotlib")
 
 QUICK = ["--n-samples", "300", "--max-iter", "3", "--folds", "2", "--delta", "1e-3"]
-QUICK += ["--estimators", "logistic,majority", "--epsilons", "2,0.5", "--seed", "0"]
+QUICK += ["--estimators", "logistic", "majority", "--epsilons", "0.5", "2", "--seed", "0"]
 
 
 def compare(*arguments):
@@ -86,10 +86,10 @@ def test_every_estimator_of_the_package_is_audited_by_name_and_every_baseline_co
     ("options", "names"),
     [
         ("--quick", ["logistic", "agd", "objective-perturbation"]),
-        ("--quick --estimators svm,majority", ["svm", "majority"]),
+        ("--quick --estimators svm majority", ["svm", "majority"]),
         ("--estimators all", [*METHODS]),
         ("", [n for n in METHODS if METHODS[n].group != "more"]),
-        ("--estimators privgene,privgene", ["privgene"]),
+        ("--estimators privgene privgene", ["privgene"]),
     ],
 )
 def test_groups_and_names_select_the_estimators(options, names, monkeypatch):
@@ -108,7 +108,7 @@ def test_groups_and_names_select_the_estimators(options, names, monkeypatch):
 def test_several_datasets_have_a_table_and_a_figure_each(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(methods, "fetch_table", lambda name, folder: small_table(name))
     figure = ["--plot", tmp_path / "f.png"]
-    assert compare("--datasets", "census,bank", "--n-samples", "80", *figure) == 0
+    assert compare("--datasets", "census", "bank", "--n-samples", "80", *figure) == 0
     printed = capsys.readouterr().out
     assert "census: 80 rows x 99 features" in printed and "bank: 80 rows x 2 features" in printed
     assert {path.name for path in tmp_path.iterdir()} == {"f-bank.png", "f-census.png"}

@@ -9,7 +9,7 @@ from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target
 from dpglm.study.cli import main
 
 QUICK = "compare --n-samples 300 --max-iter 3 --folds 2 --delta 1e-3 --seed 0"
-QUICK += " --estimators logistic,majority --epsilons 2,0.5"
+QUICK += " --estimators logistic majority --epsilons 0.5 2"
 SCHEMA = Schema(
     "staff",
     [NumericColumn("age", 0, 100), CategoricalColumn("job", ["cook"])],
@@ -29,13 +29,12 @@ def refused(capsys, command, arguments):
 
 
 COMPARE = {
-    "--datasets iris": "argument --datasets: 'iris' is unknown; choose from census, adult, bank",
-    "--estimators logistic,magic": "argument --estimators: 'magic' is unknown; choose from all, ",
+    "--datasets iris": "argument --datasets: invalid choice: 'iris' (choose from",
     "--csv {here}/notes.txt --schema {here}/no.json": "{here}/no.json cannot be opened",
     "--csv {here}/notes.txt --schema {here}/notes.txt": "argument --schema: the schema is not JSON",
     "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: the table has none",
     "--csv {here}/no.csv --schema {here}/s.json": "argument --csv: [Errno 2] No such file",
-    "--epsilons 1,x": "argument --epsilons: could not convert string to float: 'x'",
+    "--epsilons 1 x": "argument --epsilons: could not convert string to float: 'x'",
     "--folds 301": "n_splits=301 greater than the number of samples: n_samples=300",
     "--output {here}/notes.txt": "line 1 of {here}/notes.txt is not a fit of",
     "--json {here}/notes.txt/t.json": "argument --json: {here}/notes.txt/t.json cannot be opened",

@@ -60,7 +60,7 @@ COMMANDS = [
     "plan --n 1000 --epsilon 0.5 --features 20 --classes 3 --estimator svm --relation replace_one",
     "plan --n 1000 --epsilon 1 --n-iter 100 --clip 0.5 --alpha 0.01",
     "plan --n 500 --epsilon 2 --estimator agd --preconditioner diagonal",
-    "compare --dataset census --epsilons 0.1,1 --folds 3 --estimators svm,majority --jobs 0",
+    "compare --dataset census --epsilons 0.1 1 --folds 3 --estimators svm majority --jobs 0",
     "audit --estimator svm --epsilon 2 --canaries 200 --fits 100 --false-positive-rate 1e-4",
     "audit --all --fits 100 --delta 1e-5",
 ]

@@ -329,7 +329,7 @@ FITS = {
 
 # Command lines; {folder} is an empty one.
 COMPARE = "compare --n-samples 300 --max-iter 3 --folds 2 --delta 1e-3 --seed 0 "
-COMPARE += "--estimators agd,majority --epsilons 2,0.5"
+COMPARE += "--estimators agd majority --epsilons 0.5 2"
 COMMANDS = [
     "",
     "--help",
@@ -345,9 +345,7 @@ COMMANDS = [
     "plan --n 9 --epsilon x",
     "plan --n 9 --epsilon 1e-9 --preconditioner none",
     f"{COMPARE} --output {{folder}}/cells.jsonl --json {{folder}}/table.json",
-    "compare --datasets iris",
     "compare --folds 301 --n-samples 300",
-    "compare --estimators agd,magic",
     "audit --estimator majority --canaries 300 --fits 100",
     "audit --epsilon 1e-9",
 ]

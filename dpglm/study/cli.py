@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -96,8 +96,8 @@ class _Parser(argparse.ArgumentParser):
 def _add_options(parser: Any, options: Sequence[Any]) -> None:
     """Add arguments: name, help, placeholder, kind (or choices), default. A flag has a help only.
 
-    An argument whose default is ... has to be given. It may be given several times if it has no
-    name.
+    An argument whose default is ... has to be given. One with dots behind its placeholder takes
+    several values.
     """
     for name, text, *typed in options:
         if not typed:
@@ -105,8 +105,10 @@ def _add_options(parser: Any, options: Sequence[Any]) -> None:
             continue
         metavar, kind, *default = typed
         settings = {"choices": kind} if isinstance(kind, list) else {"type": _typed(kind)}
+        if metavar and metavar.endswith("..."):
+            settings["nargs"], metavar = "+", metavar.removesuffix("...")
         if default == [...]:
-            settings |= {"required": True} if name.startswith("-") else {"nargs": "+"}
+            settings["required"] = True
         elif default:
             text = f"{text}; default: {default[0]}".removeprefix("; ")
             settings["default"] = default[0]
@@ -139,19 +141,6 @@ def _finite(text: str) -> float:
     if math.isinf(float(text)):
         raise ValueError(f"{text!r} must be finite")
     return float(text)
-
-
-def _listed(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return the kind of lists with commas, of names that are known."""
-
-    def names_in(text: str) -> list[str]:
-        names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{name!r} is unknown; choose from {', '.join(known)}")
-        return names
-
-    return names_in
 
 
 def _output(text: str) -> Path:
@@ -213,12 +202,12 @@ def _charging(arguments: argparse.Namespace) -> AbstractContextManager:
 
 _COMPARE = [
     ("--quick", "a few estimators only, unless --estimators names others"),
-    ("--estimators", "see below; all for every one", "NAME,...", _listed(["all", *METHODS])),
-    ("--epsilons", "", "E,...", lambda t: sorted({*map(float, t.split(","))}), "0.1,0.4,1"),
+    ("--estimators", "see below; all for every one", "NAME...", ["all", *METHODS]),
+    ("--epsilons", "", "E...", float, [0.1, 0.4, 1.0]),
     _DELTA,
     ("--max-iter", "of private estimators; default: their own", "T", _whole),
     ("--datasets", f"of {', '.join(DATASETS)}; default: census, an artificial one without files",
-     "NAME,...", _listed(DATASETS)),
+     "NAME...", [*DATASETS]),
     ("--data-home", "with the files of the others; default: $DPGLM_DATA, else scikit-learn "
      "downloads them", "FOLDER", partial(plain_path, folder=True)),
     ("--csv", "compare on a table of your own, with a header", "FILE.csv", plain_path),
@@ -501,7 +490,7 @@ def _odometer(arguments: argparse.Namespace) -> int:
 
 _REPORT = [
     ("files", "of a PrivacyOdometer; or a ledger (privacy_.to_dict() as JSON), or a model",
-     "FILE", plain_path, ...),
+     "FILE...", plain_path),
     ("--output", "ends in .html or .txt, which is the format", "FILE", _output),
 ]  # fmt: skip
 
