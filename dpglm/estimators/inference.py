@@ -241,16 +241,16 @@ class InferenceResults(Printed):
     def reference_categories(self) -> dict[str, Any]:
         """The category of each column that the others are compared with."""
         found, shares = {}, np.diag(self.moment)
-        for name, (column, place) in ({} if self.schema is None else self._places).items():
+        for name, (column, place) in self._places.items():
             if isinstance(column, CategoricalColumn):
                 own = shares[place][: len(column.categories)]
                 found[name] = column.categories[int(np.argmax(own >= own.max() / 2))]
-        return found | dict(self.references or {})
+        return found | dict(self.references)
 
     @cached_property
     def _places(self) -> dict[str, tuple[Column, slice]]:
         """Each column of the schema, in the order of the table, and where its block is."""
-        return blocks_of(self.schema, len(self.feature_names), None)
+        return {} if self.schema is None else blocks_of(self.schema, len(self.feature_names), None)
 
     @cached_property
     def estimates(self) -> Estimates:
@@ -342,22 +342,29 @@ class InferenceResults(Printed):
 
         Parameters
         ----------
-        contrasts : dict of str to float, list of these, or array-like (n, n_parameters)
+        contrasts : dict of str to float, or list of these
             ``{"age": 10}`` is ten years of age. ``{"region_r02": 1, "region_r03": -1}`` compares
             two categories.
         """
         names, vectors = self._parameters
-        several = isinstance(contrasts, Iterable) and not isinstance(contrasts, Mapping | str)
-        rows = [self._weights(one) for one in (contrasts if several else [contrasts])]
-        try:
-            weights = np.atleast_2d(np.array(rows, dtype=float))
-        except (TypeError, ValueError):
-            weights = np.empty((0, 0))
-        if weights.shape[1:] != (len(names),) or not np.isfinite(weights).all():
+        rows = [contrasts] if isinstance(contrasts, Mapping) else contrasts
+        if (
+            not isinstance(rows, list)
+            or not all(isinstance(row, Mapping) for row in rows)
+            or not rows
+        ):
             raise ValueError(
-                f"contrasts={contrasts!r} must be dicts of finite weights, as {{'age': 10}}, or "
-                f"rows of {len(names)} of them, one for each parameter."
+                f"contrasts={contrasts!r} must be a dict of weights, as {{'age': 10}}, or a list."
             )
+        weights = np.zeros((len(rows), len(names)))
+        for k, row in enumerate(rows):
+            for name, weight in row.items():
+                name = as_listed(name, names)
+                if name not in names:
+                    these = f"these are: {', '.join(names)}; leave reference categories out"
+                    raise ValueError(f"{name!r} is no parameter; {these}.")
+                limits = {"above": -math.inf, "below": math.inf}
+                weights[k, names.index(name)] = check_number(f"weight of {name}", weight, **limits)
         labels = [
             " + ".join(f"{w:g} {name}" for name, w in zip(names, row, strict=True) if w)
             for row in weights.tolist()
@@ -380,17 +387,6 @@ class InferenceResults(Printed):
         found = self.t_test([{name: step} for name, step in steps.items()])
         names = [name if x == 1 else f"{x:g} {name}" for name, x in steps.items()]
         return replace(found, names=names, unit=unit)
-
-    def _weights(self, contrast: Any) -> Any:
-        names = self._parameters[0]
-        if not isinstance(contrast, Mapping):
-            return contrast
-        contrast = {as_listed(name, names): weight for name, weight in contrast.items()}
-        unknown = [name for name in contrast if name not in names]
-        if unknown:
-            these = f"these are: {', '.join(names)}; leave reference categories out"
-            raise ValueError(f"{unknown[0]!r} is no parameter; {these}.")
-        return [contrast.get(name, 0.0) for name in names]
 
     def predict(self, rows: Any) -> Estimates:
         """Return the probability of the positive class, or the mean, for each row, with intervals.
@@ -474,8 +470,8 @@ class InferenceResults(Printed):
         values : ndarray of shape (n,)
         added : Estimates
         """
-        column = as_listed(column, [] if self.schema is None else self._places)
-        if self.schema is None or column not in self._places:
+        column = as_listed(column, self._places)
+        if column not in self._places:
             raise ValueError(f"column={column!r} must be one of those of inference(schema=...).")
         described, place = self._places[column]
         if hasattr(described, "categories"):
