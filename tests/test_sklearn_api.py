@@ -99,33 +99,8 @@ def test_help_explains_every_parameter_once_with_its_default_and_every_attribute
     assert model.get_params() == given
 
 
-# What of a fit the base class of all estimators decides, before and after their own training:
-# how X, y and weights are read or refused, and pipelines. What weights do is tested elsewhere.
-SHELL = {
-    "check_all_zero_sample_weights_error", "check_sample_weight_equivalence_on_dense_data",
-    "check_sample_weight_equivalence_on_sparse_data", "check_sample_weights_list",
-    "check_sample_weights_not_an_array", "check_sample_weights_not_overwritten",
-    "check_sample_weights_pandas_series", "check_sample_weights_shape",
-    "check_class_weight_classifiers", "check_classifier_data_not_an_array",
-    "check_classifiers_regression_target", "check_complex_data", "check_dict_unchanged",
-    "check_do_not_raise_errors_in_init_or_set_param", "check_dont_overwrite_attributes",
-    "check_dont_overwrite_parameters", "check_dtype_object",
-    "check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_estimator_sparse_tag",
-    "check_estimators_dtypes", "check_estimators_empty_data_messages",
-    "check_estimators_fit_returns_self", "check_estimators_nan_inf",
-    "check_estimators_overwrite_params", "check_estimators_partial_fit_n_features",
-    "check_estimators_unfitted", "check_f_contiguous_array_estimator", "check_fit1d",
-    "check_fit2d_predict1d", "check_fit_check_is_fitted", "check_fit_score_takes_y",
-    "check_n_features_in", "check_n_features_in_after_fitting", "check_pipeline_consistency",
-    "check_positive_only_tag_during_fit", "check_readonly_memmap_input", "check_requires_y_none",
-    "check_supervised_y_2d", "check_supervised_y_no_nan",
-}  # fmt: skip
-
-
-def checks_of(estimator, *, daily, lucky=False):
-    """All checks; those of baselines, of the shell and with options are slow unless `daily`.
-
-    So are those that must fail.
+def checks_of(estimator, *, daily=False, lucky=False):
+    """All checks; those that must fail, and all unless `daily`, are slow.
 
     Of eight seeds some make a default fit pass where others see no signal, and 0 is one of these.
     """
@@ -137,25 +112,22 @@ def checks_of(estimator, *, daily, lucky=False):
         case = case if hasattr(case, "marks") else pytest.param(*case)
         check = case.values[1]
         name = check.func.__name__
-        seldom = check.keywords or name in SHELL or type(estimator) in BASELINES
-        quick = (daily or not seldom) and name not in failing
-        marks = [*case.marks, *([] if quick else [pytest.mark.slow])]
+        marks = [*case.marks, *[pytest.mark.slow] * (not daily or name in failing)]
         options = ",".join(f"{key}={value}" for key, value in check.keywords.items())
         yield pytest.param(*case.values, marks=marks, id=f"{estimator}-{name}({options})")
 
 
 CHECKS = [
     *checks_of(DPLogisticRegression(), daily=True, lucky=True),
-    *checks_of(DPLinearSVM(), daily=False, lucky=True),
-    *checks_of(DPAGDClassifier(), daily=False),
-    *checks_of(DPLogisticRegression(preconditioner="diagonal"), daily=False),
-    *checks_of(DPAGDClassifier(preconditioner=None), daily=False),
+    *checks_of(DPAGDClassifier(), daily=True),
     *checks_of(DPLinearRegression(), daily=True),
-    *checks_of(DPPoissonRegressor(), daily=False),
-    *checks_of(DPGammaRegressor(), daily=False),
+    *checks_of(DPLinearSVM(), lucky=True),
 ]
-for Baseline in BASELINES:
-    CHECKS += checks_of(Baseline(), daily=False)
+for other in (
+    DPLogisticRegression(preconditioner="diagonal"), DPAGDClassifier(preconditioner=None),
+    DPPoissonRegressor(), DPGammaRegressor(), *(Baseline() for Baseline in BASELINES),
+):  # fmt: skip
+    CHECKS += checks_of(other)
 
 
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
