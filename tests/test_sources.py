@@ -546,7 +546,7 @@ def test_reading_ahead_keeps_order_errors_and_no_thread():
     ahead.close()
     # one in use, one ready, one being read: no memory is used again too early
     assert len(started) <= 5
-    assert not [thread for thread in threading.enumerate() if thread.name == "dpglm-read"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dpglm-read")]
 
 
 def test_no_warning_of_a_reading_thread_reveals_the_data():

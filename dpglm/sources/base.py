@@ -1,10 +1,10 @@
 """Sources of data: blocks of rows and labels, read ahead by a thread in every pass."""
 
 import pickle
-import queue
-import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property, partial
 from tempfile import TemporaryFile
@@ -188,42 +188,21 @@ def make_changed(make, method, arguments, rows, labels, **options):
 
 def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
     """Yield what an iterator yields and raise what it raises, running it ahead in a thread."""
-    # Queues in C: an interrupt cannot leave them half changed.
-    free, ready = queue.SimpleQueue(), queue.SimpleQueue()
-    for _ in range(BUFFERS):
-        free.put(True)
-    stopped = False
 
-    def run():
+    def following() -> Any:
         # A thread starts with numpy's own settings, and a warning would depend on the data.
         with np.errstate(all="ignore"):
-            while free.get() and not stopped:
-                try:
-                    item, error = next(items, _END), None
-                except BaseException as caught:
-                    item, error = _END, caught
-                ready.put((item, error))
-                if item is _END:
-                    return
+            return next(items, _END)
 
-    # It never waits for what is done with an item, as long as another buffer is free.
-    reader = threading.Thread(target=run, name="dpglm-read", daemon=True)
+    pool = ThreadPoolExecutor(1, "dpglm-read")
     try:
-        reader.start()
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is _END:
-                return
+        ahead = deque(pool.submit(following) for _ in range(BUFFERS - 1))
+        while (item := ahead.popleft().result()) is not _END:
+            ahead.append(pool.submit(following))
             yield item
-            free.put(True)
     finally:
-        stopped = True
-        free.put(False)
         # The next pass must not run into this one: an iterable may fill one array for both.
-        if reader.is_alive():
-            reader.join()
+        pool.shutdown(cancel_futures=True)
 
 
 def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
