@@ -141,8 +141,8 @@ def _scored_sum(
 
 def canary_scores(
     estimator: Any,
-    *,
     n_canaries: int = 500,
+    *,
     stage: str = "gradients",
     container: str = "dense",
 ) -> CanaryScores:

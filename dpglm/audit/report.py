@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from typing import Any
 
 from dpglm import baselines
-from dpglm.audit.choices import audit_choices, choice_counts
+from dpglm.audit.choices import ChoiceCounts, audit_choices, choice_counts
 from dpglm.audit.designs import (
     canary_scores,
     count_scores,
@@ -126,79 +124,62 @@ def audit_estimator(
     ['magnitude histogram', 'norm histogram', 'second moment, off the diagonal', 'second moment']
     """
     name = type(estimator).__name__
-    parts = next((AUDITS[family] for family in type(estimator).__mro__ if family in AUDITS), None)
-    if parts is None:
+    audit = next((AUDITS[family] for family in type(estimator).__mro__ if family in AUDITS), None)
+    if audit is None:
         raise TypeError(f"audit_estimator audits estimators of dpglm, not {name}.")
     sizes = check_whole("n_canaries", n_canaries), check_whole("n_fits", n_fits)
     rate = check_number("false_positive_rate", false_positive_rate, above=0, below=1)
-    audit = _Audit(estimator, *sizes, rate, container)
-    return AuditReport(name, estimator.epsilon, estimator.delta, tuple(parts(audit)))
+    parts = []
+    for part, evidence in audit(estimator, *sizes, container):
+        test = audit_scores if isinstance(evidence, CanaryScores) else audit_choices
+        parts.append(replace(test(evidence, false_positive_rate=rate), name=part))
+    return AuditReport(name, estimator.epsilon, estimator.delta, tuple(parts))
 
 
-@dataclass(frozen=True, eq=False)
-class _Audit:
-    """An estimator and the settings of its audit; each method yields the parts of a report."""
-
-    estimator: Any
-    n_canaries: int
-    n_fits: int
-    false_positive_rate: float
-    container: str
-
-    def canaries(
-        self, name: str, design: Callable[..., CanaryScores], **settings: Any
-    ) -> Iterator[AuditResult]:
-        """Audit one fit on canaries."""
-        scores = design(self.estimator, **{"n_canaries": self.n_canaries, **settings})
-        result = audit_scores(scores, false_positive_rate=self.false_positive_rate)
-        yield replace(result, name=name)
-
-    def descent(self) -> Iterator[AuditResult]:
-        """Audit histograms, second moments with their off-diagonal elements, and gradients."""
-        pairs = min(self.n_canaries, _MOST_PAIRS)
-        model = prepared(self.estimator)
-        preconditioner = planned(model, pairs, 2 * pairs).preconditioner
-        whitened = preconditioner is not None
-        for counts in ("magnitude histogram", "norm histogram") if whitened else ():
-            if counted_shape(self.estimator, counts):
-                yield from self.canaries(counts, counted_scores, counts=counts)
-        if whitened and not preconditioner.diagonal:
-            name = "second moment, off the diagonal"
-            yield from self.canaries(name, cross_moment_scores, n_canaries=pairs)
-        for stage in ("second_moment", "gradients") if whitened else ("gradients",):
-            settings = {"stage": stage, "container": self.container}
-            yield from self.canaries(stage.replace("_", " "), canary_scores, **settings)
-
-    def regression(self) -> Iterator[AuditResult]:
-        """Audit histogram and sum of the target, and the same releases."""
-        sizes = {"n_canaries": min(self.n_canaries, self.n_fits)}
-        for release in ("target histogram", "target sum"):
-            yield from self.canaries(release, target_scores, **sizes, release=release)
-        yield from self.descent()
-
-    def choices(self, name: str) -> Iterator[AuditResult]:
-        """Audit many fits of one choice each."""
-        counts = choice_counts(self.estimator, n_fits=self.n_fits)
-        result = audit_choices(counts, false_positive_rate=self.false_positive_rate)
-        yield replace(result, name=name)
+# Names of releases, and the scores of canaries or counts of choices in them.
+Parts = Iterator[tuple[str, CanaryScores | ChoiceCounts]]
 
 
-# The audit of each family.
-AUDITS: dict[type, Callable[[_Audit], Iterator[AuditResult]]] = {
-    DPLogisticRegression: _Audit.descent,
-    DPLinearSVM: _Audit.descent,
-    baselines.SGDAdvancedComposition: _Audit.descent,
-    baselines.SGDMomentsAccountant: _Audit.descent,
-    PrivateRegressor: _Audit.regression,
-    DPAGDClassifier: lambda audit: chain(audit.descent(), audit.choices("choice of a step")),
-    baselines.DescentOutputPerturbation: partial(
-        _Audit.canaries, name="last iterate", design=iterate_scores
-    ),
-    baselines.ObjectivePerturbation: partial(
-        _Audit.canaries, name="minimiser", design=minimizer_scores
-    ),
-    baselines.MajorityClassifier: partial(_Audit.canaries, name="counts", design=count_scores),
-    baselines.PrivGene: partial(_Audit.choices, name="choice of a mutation"),
+def _descent(estimator: Any, n_canaries: int, n_fits: int, container: str) -> Parts:
+    """Yield histograms, second moments with their off-diagonal elements, and gradients."""
+    pairs, stages = min(n_canaries, _MOST_PAIRS), ("gradients",)
+    preconditioner = planned(prepared(estimator), pairs, 2 * pairs).preconditioner
+    if preconditioner is not None:
+        stages = ("second_moment", "gradients")
+        for counts in ("magnitude histogram", "norm histogram"):
+            if counted_shape(estimator, counts):
+                yield counts, counted_scores(estimator, n_canaries, counts)
+        if not preconditioner.diagonal:
+            yield "second moment, off the diagonal", cross_moment_scores(estimator, pairs)
+    for stage in stages:
+        scores = canary_scores(estimator, n_canaries, stage=stage, container=container)
+        yield stage.replace("_", " "), scores
+
+
+def _regression(estimator: Any, n_canaries: int, n_fits: int, container: str) -> Parts:
+    """Yield histogram and sum of the target, and the same releases."""
+    for release in ("target histogram", "target sum"):
+        yield release, target_scores(estimator, min(n_canaries, n_fits), release)
+    yield from _descent(estimator, n_canaries, n_fits, container)
+
+
+def _adaptive_descent(estimator: Any, n_canaries: int, n_fits: int, container: str) -> Parts:
+    yield from _descent(estimator, n_canaries, n_fits, container)
+    yield "choice of a step", choice_counts(estimator, n_fits=n_fits)
+
+
+# What is audited of each family.
+AUDITS: dict[type, Callable[[Any, int, int, str], Iterable[Any]]] = {
+    DPLogisticRegression: _descent,
+    DPLinearSVM: _descent,
+    baselines.SGDAdvancedComposition: _descent,
+    baselines.SGDMomentsAccountant: _descent,
+    PrivateRegressor: _regression,
+    DPAGDClassifier: _adaptive_descent,
+    baselines.DescentOutputPerturbation: lambda e, n, *_: [("last iterate", iterate_scores(e, n))],
+    baselines.ObjectivePerturbation: lambda e, n, *_: [("minimiser", minimizer_scores(e, n))],
+    baselines.MajorityClassifier: lambda e, n, *_: [("counts", count_scores(e, n))],
+    baselines.PrivGene: lambda e, _, n, __: [("choice of a mutation", choice_counts(e, n_fits=n))],
 }
 
 
