@@ -213,30 +213,21 @@ def test_every_estimator_passes_in_one_table(capsys):
     assert all(f"\n{name} " in f"\n{out}" for name in AUDITED)
 
 
-def study(path):
+def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
+    path, figure = tmp_path / "study.jsonl", tmp_path / "study.png"
     with PrivacyOdometer(path, epsilon=2.0) as odometer, odometer.part("north"):
         DPLogisticRegression(epsilon=0.5, max_iter=2).fit(*make_census(200, random_state=0))
     odometer.charge(DPLogisticRegression(epsilon=1.0).plan(200, 5).ledger)
-    return odometer
-
-
-def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
-    path, figure = tmp_path / "study.jsonl", tmp_path / "study.png"
-    odometer = study(path)
     assert main(["odometer", str(path), "--plot", str(figure)]) == 0
     out = capsys.readouterr().out
     total, (header, first, second, left) = out[: out.index("fit ")], out.splitlines()[-4:]
     assert header.split() == ["fit", "time", "part", "estimator", "epsilon", "used"]
     assert first.split()[3:] == ["north", "DPLogisticRegression", "0.5", "0.5"]
-    assert second.split()[3:5] == ["-", "-"]
     assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
-    assert odometer.cumulative_epsilon() == [pytest.approx(0.5), odometer.used()]
     assert " ".join(total.split()) == odometer.statement
-    assert "the guarantee is the limit, epsilon=2 " in odometer.statement
     assert left.startswith("One more full-batch fit may have epsilon=1.574 at delta=1e-06.")
     assert figure.read_bytes().startswith(b"\x89PNG")
-    display = plot(odometer)
-    used, limit = display.axes_[0].get_lines()
+    used, limit = plot(odometer).axes_[0].get_lines()
     assert used.get_ydata()[0] == 0 and set(limit.get_ydata()) == {2.0}
 
 

@@ -74,13 +74,6 @@ def test_dynamic_noise_takes_gamma_from_public_constants(vectors):
     assert found[0] / found[1] == pytest.approx(row["gamma"] ** -0.25, rel=1e-12)
 
 
-def test_dynamic_noise_at_the_double_root_of_momentum():
-    n_iter, gamma = 9, 0.64
-    sigma = DynamicNoise(decay_of(gamma, n_iter), momentum=0.8).values(n_iter, FACTS)
-    k = np.arange(n_iter, 0, -1)
-    assert (sigma / sigma[-1]) ** -4 == pytest.approx(k * gamma ** (k - 1), rel=1e-10)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     n_iter=st.integers(1, 400),

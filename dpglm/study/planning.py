@@ -1,13 +1,11 @@
 """The releases and the cost of a run, as text, from public numbers alone."""
 
 import argparse
-import math
 from typing import Any
 
 from sklearn.base import BaseEstimator, clone
 
 from dpglm.datasets import sample_from_schema
-from dpglm.estimators.agd import AdaptivePlan
 from dpglm.estimators.plan import of_clip
 from dpglm.study.methods import PLANNED, REGRESSORS
 from dpglm.study.utility import expected_accuracy
@@ -39,7 +37,7 @@ def plan_as_asked(arguments: argparse.Namespace) -> str:
         "Planned from public numbers alone: no data were read, and no budget is spent yet.",
     )
     guesses = [] if arguments.accuracy is None else [_expectation(estimator, arguments)]
-    return str(Page(("", *head), ("", "", plan), *guesses, _alternatives(estimator, plan, shape)))
+    return str(Page(("", *head), ("", "", plan), *guesses, _alternatives(estimator, shape)))
 
 
 def _expectation(estimator: BaseEstimator, arguments: argparse.Namespace) -> Block:
@@ -65,28 +63,20 @@ def _expectation(estimator: BaseEstimator, arguments: argparse.Namespace) -> Blo
     return "EXPECTED ACCURACY", rows, f"({note})"
 
 
-def _alternatives(estimator: BaseEstimator, plan: Any, shape: tuple[int, ...]) -> Block:
-    adaptive, sampled = isinstance(plan, AdaptivePlan), plan.sampling_rate < 1
+def _alternatives(estimator: BaseEstimator, shape: tuple[int, ...]) -> Block:
     epsilon = estimator.epsilon
-    changes = {"this plan": {}, "half of epsilon": {"epsilon": epsilon / 2}}
-    changes["twice epsilon"] = {"epsilon": epsilon * 2}
-    if plan.ledger.neighboring_relation == "zero_out" and not sampled:
+    changes: dict[str, dict[str, Any]] = {
+        "this plan": {},
+        "half of epsilon": {"epsilon": epsilon / 2},
+        "twice epsilon": {"epsilon": epsilon * 2},
+    }
+    if estimator.neighboring_relation == "zero_out":
         changes["replace_one"] = {"neighboring_relation": "replace_one"}
-    rows = [["", "multiplier", "noise on a mean gradient"]]
-    if not sampled:
-        rows[0].append("iterations afforded" if adaptive else "iterations at this plan's noise")
-    noise_here = plan.first_multiplier * plan.noise_per_multiplier
+    rows = [("", "multiplier", "noise on a mean gradient")]
     for name, change in changes.items():
-        other = clone(estimator).set_params(**change).plan(*shape) if change else plan
-        multiplier = other.first_multiplier
-        noise = multiplier * other.noise_per_multiplier
-        row = [name, f"{multiplier:.4g}", of_clip(noise)]
-        if adaptive:
-            row.append(f"{other.n_affordable:,}")
-        elif not sampled:
-            n_iter = plan.n_iter * (noise_here / noise) ** 2
-            row.append(f"{math.floor(n_iter * (1 + 1e-9)):,}")
-        rows.append(row)
+        plan = clone(estimator).set_params(**change).plan(*shape)
+        multiplier = plan.first_multiplier
+        rows.append((name, f"{multiplier:.4g}", of_clip(multiplier * plan.noise_per_multiplier)))
     return "ALTERNATIVES", rows
 
 
@@ -103,11 +93,9 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
         classes=range(arguments.classes),
         max_iter=arguments.n_iter,
         clip_schedule=arguments.clip,
-        sampling_rate=None if rate == 1 else rate,
+        sampling_rate=rate,
         # Encoded rows bring their bound to a fit.
         max_row_norm=arguments.schema.max_row_norm() if arguments.schema else None,
     )
-    if arguments.preconditioner == "auto":
-        return estimator
     named = {"none": None}.get(arguments.preconditioner, arguments.preconditioner)
     return estimator.set_params(preconditioner=named)
