@@ -125,8 +125,3 @@ def _html_table(rows: Sequence[Sequence[str]]) -> str:
         )
         shown += f"<tr>{''.join(cells)}</tr>"
     return f"<table>{shown}</table>"
-
-
-def cell(value: str | float) -> str:
-    """Return the text of a number, or the string itself."""
-    return value if isinstance(value, str) else f"{value:.6g}"

@@ -32,7 +32,7 @@ from dpglm.privacy.events import (
     single_releases,
 )
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS, Relation, check_delta
-from dpglm.tables import Printed, cell
+from dpglm.tables import Printed
 
 _VERSION = 1
 # Otherwise settings could follow from earlier results.
@@ -308,8 +308,11 @@ class PrivacyLedger(Printed):
         """Return a head, and a row for each kind of release: what for, and how often."""
         rows = [("released", "kind", "count", "parameters")]
         for event, count in counted(single_releases(self.events)).items():
-            parameters = ", ".join(f"{k}={cell(v)}" for k, v in _parameters(event).items())
-            rows.append((event.purpose, event.kind, str(count), parameters))
+            numbers = (
+                f"{name}={value if isinstance(value, str) else f'{value:.6g}'}"
+                for name, value in _parameters(event).items()
+            )
+            rows.append((event.purpose, event.kind, str(count), ", ".join(numbers)))
         return rows
 
     def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":

@@ -260,7 +260,10 @@ class PrivacyReport(Printed):
             yield "All fits and scores together have no guarantee, as one of them has none."
             yield self.odometer.rows()
         if not self.is_recorded:
-            yield "This release is NOT among those that were recorded: add its cost, if it can be."
+            yield (
+                "This release is NOT among those that were recorded: unless it is a part of one, "
+                "add its cost."
+            )
 
 
 def _holds(ledger: PrivacyLedger) -> bool:

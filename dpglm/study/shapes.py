@@ -203,7 +203,7 @@ def terms_of(
     estimator: Any, schema: Schema | None = None, pos_label: Any = None
 ) -> tuple[str, float, list[Term]]:
     """Return the name of a score, its value where all columns add zero, and their terms."""
-    model, schema = _parts(estimator, schema)
+    model, schema = _model_and_schema(estimator, schema)
     if not is_regressor(model):
         place = positive_place(model.classes_, pos_label, schema)
         is_odds = hasattr(model, "predict_proba") and len(model.classes_) == 2
@@ -246,7 +246,7 @@ def terms_of(
     return score, intercept, terms
 
 
-def _parts(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
+def _model_and_schema(estimator: Any, schema: Schema | None) -> tuple[Any, Schema]:
     """Return a fitted linear model and the schema that encodes its rows."""
     steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else []
     if schema is None and len(steps) == 2 and isinstance(steps[0], SchemaEncoder):
