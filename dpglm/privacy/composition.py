@@ -145,13 +145,11 @@ def _of_each_record(events: Runs) -> list[Runs]:
     """
     parallel = [run for run in events if isinstance(run[0], ParallelEvent)]
     few = math.prod(math.comb(len(e.parts) + n - 1, n) for e, n in parallel) <= _MOST_CASES
-    for at, (event, count) in enumerate(events):
-        if (event, count) not in parallel:
-            continue
+    for event, count in parallel:
         if event.mu is None or few:
+            at = events.index((event, count))
             taken = combinations_with_replacement(dict.fromkeys(event.parts), count)
-            others = events[:at], events[at + 1 :]
-            worlds = ((*others[0], *chain.from_iterable(parts), *others[1]) for parts in taken)
+            worlds = ((*events[:at], *chain(*parts), *events[at + 1 :]) for parts in taken)
             return [runs for world in worlds for runs in _of_each_record(world)]
     return [events]
 
