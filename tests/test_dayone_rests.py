@@ -57,7 +57,7 @@ CALLS = {
     "'alpha' for inference: .* level=0.95": lambda: FITTED.inference(alpha=0.05),
     r"take privacy_.epsilon\(\)": lambda: FITTED.privacy_["epsilon"],
     "epsilon=1e.300 must be a number at most": lambda: DPLinearSVM(epsilon=1e300).fit(X, Y),
-    "lower={'a': 0} must be a number": lambda: PublicBoundsScaler({"a": 0}, {"a": 1}).fit(X),
+    "lower={'a': 0} must be a finite number": lambda: PublicBoundsScaler({"a": 0}, {"a": 1}).fit(X),
     "schema is not JSON": lambda: Schema.from_json("[" * 100_000 + "]" * 100_000),
 }
 
