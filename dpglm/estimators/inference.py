@@ -348,11 +348,7 @@ class InferenceResults(Printed):
         """
         names, vectors = self._parameters
         rows = [contrasts] if isinstance(contrasts, Mapping) else contrasts
-        if (
-            not isinstance(rows, list)
-            or not all(isinstance(row, Mapping) for row in rows)
-            or not rows
-        ):
+        if not (isinstance(rows, list) and rows and all(isinstance(r, Mapping) for r in rows)):
             raise ValueError(
                 f"contrasts={contrasts!r} must be a dict of weights, as {{'age': 10}}, or a list."
             )
@@ -521,9 +517,7 @@ class InferenceResults(Printed):
             "noise: the interval holds zero, and most of its width is noise.",
         ]
         if self.schema is not None:
-            against = ", ".join(
-                f"{name} {value}" for name, value in self.reference_categories.items()
-            )
+            against = ", ".join(f"{n} {value}" for n, value in self.reference_categories.items())
             numbers = [c for c in self.schema.encoded_columns if isinstance(c, Quantity)]
             curves = (
                 "Piecewise-linear terms are compared from bound to bound: see shape_function(). "
