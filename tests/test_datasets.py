@@ -21,7 +21,6 @@ from dpglm.datasets import fetch_table, make_census, sample_from_schema
 from dpglm.schema import CategoricalColumn, NumericColumn, Schema, Target, load_schema
 from dpglm.sources import read_csv
 from dpglm.sources.csv import read_untyped
-from dpglm.study.comparison import encoded
 
 ADULT_DATA = [
     "44, Private, 90001, Masters, 14, Divorced, Sales, Unmarried, White, Female, 0, 0, 40, Cuba, "
@@ -248,13 +247,6 @@ def table(tmp_path, rows=ROWS, header="age,grade,full time,job,paid"):
     path = tmp_path / "staff.csv"
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8-sig")
     return read_csv(path, STAFF)
-
-
-def test_columns_may_stand_in_any_order_beside_others(tmp_path):
-    header = "id,paid,job,full time,grade,age"
-    bunch = table(tmp_path, ["a,1,cook,True,2,50", "b,0,NA,False,1,20"], header)
-    assert bunch.target.tolist() == [1, 0]
-    assert encoded(bunch, intervals=1)[0][:, 0].tolist() == [0.5, 0.2]
 
 
 WRONG = {

@@ -207,12 +207,6 @@ def test_dayone_a_label_set_has_no_missing_or_infinite_label(kind):
         refused("^classes ", fit, place, X, Y, classes=CLASSES[kind])
 
 
-def test_dayone_a_label_set_in_one_text_is_no_list():
-    sentence = r"^classes .* list one value per row or class\.$"
-    for classes in ("no,yes", [[0, 1]]):
-        refused(sentence, fit, "logistic", X, Y, classes=classes)
-
-
 D = [dt.date(2020, 1, 1), dt.date(2020, 1, 2)]
 NOON = [dt.datetime(2020, 1, 1 + k, 12, tzinfo=dt.timezone(dt.timedelta(hours=2))) for k in (0, 1)]
 UTC = [moment.astimezone(dt.UTC) for moment in NOON]
