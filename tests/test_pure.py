@@ -14,6 +14,10 @@ from dpglm.privacy.pure import BoxSums, box_noise, box_quantile, box_std
 from dpglm.privacy.vault import grid_spacing
 
 
+def ledger(*events):
+    return PrivacyLedger.from_events(events, reporting_delta=1e-6)
+
+
 def log_law(points, scale):
     """Return the log-probabilities, up to a constant, that the rejection gives integer points."""
     size = points.shape[-1]
@@ -79,9 +83,6 @@ def test_what_is_released_is_on_its_grid_and_near_the_truth():
 
 
 def test_few_pure_releases_cost_the_sum_of_their_epsilons():
-    def ledger(*events):
-        return PrivacyLedger.from_events(events, reporting_delta=1e-6)
-
     pure, gaussian = PureEvent(0.1), GaussianEvent(4.0)
     assert ledger(pure).epsilon(0.0) == ledger(pure).epsilon() == 0.1
     assert ledger(pure).delta(0.1) == 0.0 < ledger(pure).delta(0.09)
@@ -107,9 +108,6 @@ def test_few_pure_releases_cost_the_sum_of_their_epsilons():
 
 
 def test_parts_of_the_records_cost_what_the_dearest_does_pure_or_not():
-    def ledger(*events):
-        return PrivacyLedger.from_events(events, reporting_delta=1e-6)
-
     fit, scores = ledger(GaussianEvent(4.7)), ledger(PureEvent(0.5))
     both = PrivacyLedger.parallel(fit, scores)
     assert both.epsilon() == max(fit.epsilon(), 0.5)

@@ -56,19 +56,6 @@ def test_batch_sizes_are_binomial(n_rows, rate, drawn):
     assert chisquare(observed[possible], expected[possible] * len(sizes)).pvalue > 5e-5
 
 
-@pytest.mark.parametrize("n_rows", [12, 12 * 4_000])
-def test_rows_are_sampled_independently_of_one_another(n_rows):
-    entropy = entropy_source(1)
-    present = np.zeros((5_000 if n_rows == 12 else 10, n_rows), dtype=bool)
-    for draw in present:
-        draw[poisson_sample(n_rows, 0.25, entropy)] = True
-    present = present.reshape(-1, 12)
-    shares = present.mean(axis=0)
-    assert np.abs(shares - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / len(present))
-    correlations = np.corrcoef(present.T)[np.triu_indices(12, 1)]
-    assert np.abs(correlations).max() < 5 / np.sqrt(len(present))
-
-
 ONES = [2**64 - 1] * 1000
 
 

@@ -97,14 +97,6 @@ def test_a_sum_is_that_of_its_chunks_to_the_last_bit(chunks_of_24_rows):
     assert_array_equal(whole, np.sum(parts, axis=0))
 
 
-def test_scores_are_carried_to_a_step_of_a_line():
-    X, target, coef, direction = problem(27, 3)
-    objective, steps = Objective(X, target, Logistic()), np.linspace(0.0, 0.5, 3)
-    objective.line_losses(coef, direction, steps, loss_clip=2.0)
-    there = coef - steps[2] * direction
-    assert_gradients_match(objective, augmented(X), target, Logistic(), there, np.ones(2), 1.0)
-
-
 def test_a_fingerprint_tells_every_word_of_every_run():
     words, factors = np.arange(1, 20, dtype=np.uint32), np.arange(3, 17, 2, dtype=np.uint64)
     sums = np.zeros(3, dtype=np.uint64)
