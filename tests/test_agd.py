@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from dpglm.losses import Logistic
 from dpglm.privacy.events import FilterEvent
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.selection import SELECTIONS, ChoosingVault
-from dpglm.privacy.vault import GaussianSum, PrivacyFilter, grid_spacing
+from dpglm.privacy.vault import GaussianSum, grid_spacing
 from dpglm.schedules import Constant, NesterovMomentum
 from dpglm.sums.objective import Objective
 
@@ -465,30 +464,6 @@ def test_the_iterations_get_what_the_moment_leaves(accountant, share, changes):
     assert trace.cost[2] == pytest.approx(0.3 * first, rel=1e-9)
     assert plan.n_affordable == parameters["n_splits"]
     assert plan.ledger == model.set_params(preconditioner=None).plan(*X.shape).ledger
-
-
-def test_each_cost_is_charged_before_the_data_are_touched(monkeypatch):
-    order = []
-
-    def log(owner, name):
-        original = getattr(owner, name)
-
-        def call(*args, **kwargs):
-            order.append(name)
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, call)
-
-    log(PrivacyFilter, "spend")
-    for name in ("second_moment", "gradient_sum", "line_losses"):
-        log(Objective, name)
-    DPAGDClassifier(preconditioner="full").fit(*make_census(300, random_state=0))
-    # A sum of gradients may be taken twice, on some rows in plain arithmetic.
-    order = [name for name, _ in groupby(order)]
-    assert order[:6] == [
-        "spend", "second_moment", "spend", "gradient_sum", "spend", "line_losses"
-    ]  # fmt: skip
-    assert set(order[::2]) == {"spend"} and "spend" not in order[1::2]
 
 
 def test_rounding_in_the_basis_is_paid_for():

@@ -31,7 +31,7 @@ from dpglm.sums.objective import Objective
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 N_ROWS, N_FEATURES = 37, 3
-IN_MEMORY = ["objective", "output", "genetic", "majority"]
+IN_MEMORY = ["objective", "output", "genetic"]
 
 
 class ReleaseError(RuntimeError):

@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpglm.baselines.records import Records
 from dpglm.estimators.classification import PrivateLinearClassifier, resolved_class_weight
 from dpglm.estimators.plan import Plan, ledger_of
 from dpglm.estimators.solvers import FitTrace, OnStep
-from dpglm.losses import Loss, NamedLossMixin
+from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import GaussianEvent
 from dpglm.privacy.vault import Vault
@@ -83,7 +82,6 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
     fit_intercept: ClassVar[bool] = True
 
     _counts_weights: ClassVar[bool | None] = False
-    _reads_blocks: ClassVar[bool] = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -96,9 +94,6 @@ class MajorityClassifier(NamedLossMixin, PrivateLinearClassifier):
         return CountPlan(
             metadata=metadata, ledger=ledger, budget=budget, noise_multiplier=noise_multiplier
         )
-
-    def _holder(self, X: Any, target: np.ndarray, loss: Loss, **options: Any) -> Records:
-        return Records(X, target, **options)
 
     def _train(self, vault: Vault, plan: CountPlan, on_step: OnStep) -> FitTrace:
         counts = vault.label_counts(plan.noise_multiplier)
