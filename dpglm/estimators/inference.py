@@ -448,7 +448,9 @@ class InferenceResults(Printed):
                 changed = {name: list(rows[its]) for name, its in own}
                 changed[column] = [one] * len(changed[column])
                 encoded = self._encoded(changed)
-            sides.append(self._mean_risk(encoded))
+            # The mean risk, and its gradient in the coefficients.
+            risk = self._link.mean(encoded @ self.released.coef)
+            sides.append((risk.mean(), self._link.slope(risk) @ encoded / len(risk)))
         (p, gradient), (q, other) = sides
         name = f"{column}: {value} against {reference}"
         change = (gradient - other)[np.newaxis]
@@ -482,11 +484,6 @@ class InferenceResults(Printed):
         vectors = np.zeros((len(values), len(self.moment)))
         vectors[:, place] = block - baseline
         return values, self._linear([_named(value) for value in values], vectors)
-
-    def _mean_risk(self, encoded: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return a mean risk, and its gradient in the coefficients."""
-        p = self._link.mean(encoded @ self.released.coef)
-        return float(p.mean()), self._link.slope(p) @ encoded / len(p)
 
     def _encoded(self, rows: Any) -> np.ndarray:
         if self.schema is not None:

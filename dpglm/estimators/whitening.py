@@ -48,12 +48,6 @@ _FAR_APART = 1e6
 _LOST = 1000
 
 
-def uses_row_norms(n_columns: int, n_mu: float) -> bool:
-    """Return whether histograms of all columns would be too noisy, so that row norms are used."""
-    noise = math.sqrt(n_columns / defaults.UNITS_FRACTION) / n_mu
-    return n_columns > defaults.MAX_COUNTED_COLUMNS or noise > defaults.MAX_COUNT_NOISE
-
-
 def column_units(
     counts: np.ndarray, noise_std: float, n_samples: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -250,7 +244,9 @@ class Preconditioner(BaseEstimator):
         planned = [("second moment", "the correlations of features", fraction)]
         if self.row_clipping_norm is None and max_norm is None:
             units = "magnitude histogram", "the units and middles of columns"
-            if uses_row_norms(n_columns, n_mu):
+            # Histograms of all columns may be too noisy, or take too long.
+            noise = math.sqrt(n_columns / defaults.UNITS_FRACTION) / n_mu
+            if n_columns > defaults.MAX_COUNTED_COLUMNS or noise > defaults.MAX_COUNT_NOISE:
                 units = "norm histogram", "the unit of rows"
             of_units = min(defaults.UNITS_FRACTION, (1 - fraction) / 2)
             planned.insert(0, (*units, of_units))
