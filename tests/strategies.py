@@ -1,8 +1,9 @@
-"""What a user may legally ask for and what is refused, at random; and one fit of every kind."""
+"""What a user may legally ask for and what is refused, at random; one fit of every kind; skops."""
 
 import math
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from dpglm import (
@@ -176,3 +177,12 @@ def illegal_parameters():
         st.tuples(st.just("classes"), st.sampled_from([[0], [0, 0, 1], []])),
         st.tuples(st.just("preconditioner"), st.sampled_from(["half", ""])),
     )
+
+
+def through_skops(thing):
+    """Return what skops loads of a thing, whose types are this package's or `datetime.date`."""
+    skops = pytest.importorskip("skops.io")
+    written = skops.dumps(thing)
+    types = skops.get_untrusted_types(data=written)
+    assert all(name.startswith("dpglm.") or name == "datetime.date" for name in types)
+    return skops.loads(written, trusted=types)

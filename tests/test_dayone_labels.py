@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
-from strategies import OURS
+from strategies import OURS, through_skops
 from tapes import record
 
 from dpglm import DPLogisticRegression, PrivateSearchCV, seeded_noise
@@ -37,7 +37,7 @@ from dpglm.schema import (
     load_schema,
 )
 from dpglm.study import ShapeDisplay, explain_local
-from dpglm.study.models import SKOPS_TYPES, fit_csv
+from dpglm.study.models import fit_csv
 from dpglm.workflow import PrivateThresholdClassifier, private_scores
 
 N = 400
@@ -254,11 +254,6 @@ def of_all_kinds():
             columns.append(kind(f"{kind.__name__}{k}", *public, missing=missing, **own))
             table[columns[-1].name] = ([*values, *[None] * (k > 0)] * 24)[:24]
     return Schema("all", columns, Target("y", ["no", "yes"])), table
-
-
-def through_skops(thing):
-    skops = pytest.importorskip("skops.io")
-    return skops.loads(skops.dumps(thing), trusted=SKOPS_TYPES)
 
 
 def fitted():

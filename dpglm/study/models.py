@@ -1,44 +1,21 @@
-"""Export of a fitted model: as one file of JSON without code, and in skops."""
+"""A fitted model as one file of JSON without code, and what the command line does with it."""
 
 import json
 import os
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from dpglm import baselines, schedules, workflow
-from dpglm import schema as schemas
-from dpglm.estimators import agd, descent, solvers, whitening
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import EVENTS
 from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.schema import Schema
-from dpglm.schema.encoder import SchemaEncoder
 from dpglm.schema.table import plain_path
-from dpglm.schema.values import Places, as_listed
+from dpglm.schema.values import as_listed
 from dpglm.sources.csv import read_csv, read_texts
 from dpglm.study.methods import PLANNED, REGRESSORS
-from dpglm.workflow.search import SearchPlan
 
 _FORMAT = {"format": "dpglm model", "version": 1}
-
-_REGRESSORS = tuple(type(method.estimator) for method in REGRESSORS.values())
-_ESTIMATORS = (
-    descent.DPLogisticRegression, descent.DPLinearSVM, agd.DPAGDClassifier, *_REGRESSORS,
-    *(getattr(baselines, name) for name in baselines.__all__),
-)  # fmt: skip
-_PARTS = (
-    *_ESTIMATORS, solvers.FitTrace, solvers.Whitening, solvers.Debiased, solvers.ReleasedTarget,
-    whitening.DiagonalPreconditioner, whitening.FullPreconditioner, PrivacyLedger,
-    *EVENTS.values(), Places, SchemaEncoder, SearchPlan, PrivacyBudget, date,
-    *(getattr(face, name) for face in (schedules, schemas, workflow) for name in face.__all__),
-)  # fmt: skip
-
-SKOPS_TYPES = tuple(sorted(f"{c.__module__}.{c.__name__}" for c in _PARTS if isinstance(c, type)))
-"""What to trust where skops loads a fitted estimator, or a pipeline with a `Schema`."""
 
 
 def fit_csv(
