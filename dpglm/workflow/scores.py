@@ -144,8 +144,6 @@ class PrivateScores(Printed):
             facts["positive class"] = str(self.pos_label)
         if self.threshold is not None:
             facts["threshold"] = f"{self.threshold:.4f}"
-        if self.roc_curve is not None:
-            facts["ROC curve"] = f"{len(self.roc_curve.threshold)} thresholds, in roc_curve"
         rows = [("95 % intervals", "value", "population", "these records")]
         for name, score in self._single():
             ends = (score.interval, score.noise_interval)
