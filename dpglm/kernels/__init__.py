@@ -14,7 +14,6 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = ["one_blas_thread", "run_chunks"]
 
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 # The libraries behind numpy's products; a look-up takes milliseconds.
 _libraries = cache(ThreadpoolController)
 
@@ -36,7 +35,7 @@ def run_chunks(
     bounds = [i * n_chunks // n_threads for i in range(n_threads + 1)]
     pending = []
     if n_threads > 1:
-        pool = _pool(n_threads - 1)
+        pool = _pool(n_threads - 1, os.getpid())
         pending = [pool.submit(task, *chunks) for chunks in itertools.pairwise(bounds[1:])]
     try:
         task(bounds[0], bounds[1])
@@ -47,12 +46,10 @@ def run_chunks(
             raise error
 
 
-def _pool(n_workers: int) -> ThreadPoolExecutor:
-    """Return the pool of this process: the threads of a parent do not survive a fork."""
-    key = (os.getpid(), n_workers)
-    if key not in _pools:
-        _pools[key] = ThreadPoolExecutor(n_workers, thread_name_prefix="dpglm")
-    return _pools[key]
+@cache
+def _pool(n_workers: int, process: int) -> ThreadPoolExecutor:
+    """Return the pool of a process: the threads of a parent do not survive a fork."""
+    return ThreadPoolExecutor(n_workers, thread_name_prefix="dpglm")
 
 
 def one_blas_thread():

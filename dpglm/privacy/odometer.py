@@ -39,8 +39,7 @@ from dpglm.tables import Printed
 FILE_START = b"SQLite format 3\0"
 _VARIABLE = "DPGLM_ODOMETER"
 SPENT = "Noise was drawn, and the whole plan counts as spent"
-# "dpgl" in ASCII.
-_APPLICATION, _VERSION = 0x6470676C, 2
+_VERSION = 2
 # In seconds, for the lock of a file.
 _PATIENCE = 60.0
 
@@ -70,7 +69,7 @@ class OdometerRecord:
     ----------
     ledger : PrivacyLedger
         The cost that was charged: that of the whole plan.
-    time : str, default=None
+    time : str
         Time in UTC.
     part : str, default=None
         The part of the records that the fit was about; ``None`` is all of them.
@@ -79,7 +78,7 @@ class OdometerRecord:
     """
 
     ledger: PrivacyLedger
-    time: str | None = None
+    time: str
     part: str | None = None
     estimator: str | None = None
 
@@ -301,10 +300,9 @@ class PrivacyOdometer(KnownArguments, Printed):
         # Another process may record a fit in between.
         fits = zip(self.entries(), self.cumulative_epsilon(), strict=False)
         for number, (fit, used) in enumerate(fits, 1):
-            time = (fit.time or "-")[:16].replace("T", " ")
-            texts = (text or "-" for text in (fit.part, fit.estimator))
+            time = fit.time[:16].replace("T", " ")
             costs = rounded_up(fit.ledger.epsilon(self.delta)), rounded_up(used)
-            rows.append((str(number), time, *texts, *costs))
+            rows.append((str(number), time, fit.part or "-", fit.estimator or "-", *costs))
         return rows
 
     def _blocks(self) -> Iterator[Any]:
@@ -588,10 +586,9 @@ class _File:
         """Read and check the content; an empty file is a new one."""
         if not path.stat().st_size:
             return cls(path, database)
-        pragmas = ("application_id", "user_version")
-        made = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
-        if made != [_APPLICATION, _VERSION]:
-            raise sqlite3.DatabaseError(f"it is of another program or release (version {made[1]})")
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version != _VERSION:
+            raise sqlite3.DatabaseError(f"it is of another program or release (version {version})")
         rows = database.execute("SELECT key, fixed, seal FROM study").fetchall()
         lines = [line for (line,) in database.execute("SELECT entry FROM entries ORDER BY number")]
         sealed = [seal == _seal(key, fixed, lines) for key, fixed, seal in rows]
@@ -639,7 +636,6 @@ class _File:
         if self.key and fixed == self.fixed and not lines:
             return
         if not self.key:
-            self.database.execute(f"PRAGMA application_id = {_APPLICATION}")
             self.database.execute(f"PRAGMA user_version = {_VERSION}")
             self.database.execute("CREATE TABLE entries (number INTEGER PRIMARY KEY, entry TEXT)")
             self.database.execute("CREATE TABLE study (key TEXT, fixed TEXT, seal TEXT)")
