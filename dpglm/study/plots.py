@@ -9,14 +9,12 @@ from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 from sklearn.metrics import ConfusionMatrixDisplay
 
 from dpglm.checks import check_choice
 from dpglm.estimators.inference import Estimates, InferenceResults
 from dpglm.exceptions import require
-from dpglm.privacy.attacks import attack_power
-from dpglm.privacy.ledger import PrivacyLedger, rounded_up
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.study.comparison import (
     GAINS,
@@ -90,7 +88,7 @@ class Display:
 
 
 def plot(found: Any, ax: Any = None, **options: Any) -> Display:
-    """Draw an odometer, a ledger, scores, intervals, a comparison or a utility graph.
+    """Draw an odometer, scores, intervals, a comparison or a utility graph.
 
     Parameters
     ----------
@@ -119,7 +117,6 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
 
     =====================  =====================================================================
     `PrivacyOdometer`      Use of a study's limit, fit by fit.
-    `PrivacyLedger`        True against false positive rates of the best attack.
     ``PrivateScores``      Curves and confusion matrix, with intervals of 95 percent; in the matrix,
                            those of the noise alone.
     ``inference()``        Intervals; the thick part is due to the draw of the records alone.
@@ -131,11 +128,13 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
 
     Examples
     --------
-    >>> from dpglm import DPLogisticRegression
+    >>> from dpglm import DPLogisticRegression, make_census, private_scores
     >>> from dpglm.study import plot
-    >>> ledger = DPLogisticRegression(epsilon=1.0).plan(n_samples=40_000, n_features=100).ledger
-    >>> plot(ledger).axes_[0].get_ylabel()
-    'true positive rate'
+    >>> X, y = make_census(1000, random_state=0)
+    >>> model = DPLogisticRegression(classes=[0, 1]).fit(X, y)
+    >>> scores = private_scores(model, X, y, epsilon=1.0, scores=["confusion_matrix"])
+    >>> plot(scores).axes_[0].get_xlabel()
+    'Predicted label'
     """
     return display_of(found, **options).plot(ax)
 
@@ -160,22 +159,6 @@ def _odometer(odometer: PrivacyOdometer) -> Display:
         axes.legend()
 
     return Display("", (6.4, 3.0), [draw])
-
-
-@display_of.register
-def _ledger(ledger: PrivacyLedger) -> Display:
-    def draw(axes: Any) -> None:
-        # Even steps in the normal quantile show both corners.
-        rates = ndtr(np.linspace(-5.0, 5.0, 201))
-        ends = (0.0, *rates, 1.0), (0.0, *attack_power(ledger, rates), 1.0)
-        axes.plot(*ends, label="who has seen what was released")
-        axes.fill_between(*ends, alpha=0.1)
-        axes.plot([0, 1], [0, 1], linestyle="--", label="who has seen nothing", **_GUIDE)
-        axes.set(xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
-        axes.legend(loc="lower right")
-
-    delta = rounded_up(ledger.reporting_delta)
-    return Display(f"epsilon {rounded_up(ledger.epsilon())} at delta {delta}", (4.8, 3.8), [draw])
 
 
 @display_of.register
