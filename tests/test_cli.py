@@ -132,7 +132,7 @@ def test_a_table_of_ones_own_is_encoded_by_its_schema(capsys, tmp_path):
     assert said.err.endswith("have no noise: publish them only if the table may be.\n")
     with pytest.raises(SystemExit):
         compare(*own, "--n-samples", "121")
-    assert "argument --n-samples: staff: Cannot sample 121" in capsys.readouterr().err
+    assert "argument --csv: Cannot sample 121" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_is_resumed_to_the_same_table(capsys, monkeypatch, tmp_path):

@@ -261,10 +261,8 @@ def _compare(arguments: argparse.Namespace) -> int:
                 tables[name] = methods.load_table(name, arguments.data_home, arguments.n_samples)
         if path is not None:
             with _named("argument --csv"):
-                tables[schema.name] = encoded(read_csv(path, schema))
-        for name, table in tables.items():
-            with _named(f"argument --n-samples: {name}"):
-                tables[name] = methods.drawn(table, arguments.n_samples)
+                own = encoded(read_csv(path, schema))
+                tables[schema.name] = methods.drawn(own, arguments.n_samples)
         names = methods.select(arguments.estimators, quick=arguments.quick)
         settings = {"delta": arguments.delta, "max_iter": arguments.max_iter}
         estimators = {name: METHODS[name].with_parameters(**settings) for name in names}

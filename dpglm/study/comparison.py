@@ -22,6 +22,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 
+from dpglm.checks import check_whole
 from dpglm.exceptions import PrivacyWarning, require
 from dpglm.losses import Hinge, Logistic, Softmax
 from dpglm.privacy.noise import seeded_noise
@@ -377,8 +378,7 @@ def compare(
     budgets = [(epsilon, float(delta)) for epsilon in dict.fromkeys(map(float, epsilons))]
     if not budgets:
         raise ValueError("epsilons is empty; give at least one.")
-    if n_repeats < 1:
-        raise ValueError(f"n_repeats={n_repeats!r} must be 1 or more.")
+    check_whole("n_repeats", n_repeats)
     seed = None if seed is None else int(seed)
     tables = {name: encoded(dataset) for name, dataset in datasets.items()}
     own = [

@@ -150,11 +150,11 @@ Table = tuple[Any, np.ndarray]
 
 
 def load_table(name: str, data_home: os.PathLike[str] | None, n_samples: int | None) -> Table:
-    """Load and encode one of `DATASETS`: all rows, or of the census as many as are asked for."""
+    """Load and encode one of `DATASETS`: all rows, or as many as are asked for."""
     if name == "census":
-        return make_census(n_samples or CENSUS_ROWS, random_state=0)
+        return drawn(make_census(n_samples or CENSUS_ROWS, random_state=0), n_samples)
     # With straight lines, as the papers have them.
-    return encoded(fetch_table(name, data_home), 1)
+    return drawn(encoded(fetch_table(name, data_home), 1), n_samples)
 
 
 def drawn(table: Table, n_samples: int | None) -> Table:
