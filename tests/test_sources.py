@@ -320,16 +320,6 @@ def test_a_file_truncated_between_two_passes_stops_the_fit(passes, tmp_path, mon
         check_is_fitted(model)
 
 
-def test_a_memory_map_whose_file_shrinks_stops_the_fit(census, tmp_path):
-    X, y = census
-    mapped = memory_map(tmp_path, X)
-    source = ArraySource(mapped, y, block_rows=BLOCK)
-    with open(mapped.filename, "r+b") as file:
-        file.truncate(X.nbytes // 2)
-    with pytest.raises(OSError, match=r"Block 1 \(rows 400 to 799 of X in .*X0.bin\) .*file ends"):
-        DPLogisticRegression(max_iter=2).fit(source)
-
-
 @pytest.mark.parametrize("stored", ["file", "array", "iterable", "sparse"])
 def test_rows_that_change_are_not_clipped_by_the_norms_that_they_had(stored, census, tmp_path):
     reason = "scikit-learn 1.9 and later has callbacks"
@@ -350,7 +340,7 @@ def test_rows_that_change_are_not_clipped_by_the_norms_that_they_had(stored, cen
         def on_fit_task_end(self, estimator, context):
             # one number in one row of the third block, longer by the least bit
             if stored == "file":
-                np.memmap(source._file[0], X.dtype, "r+", shape=X.shape)[900, 0] += 1e-15
+                np.memmap(source._X.filename, X.dtype, "r+", shape=X.shape)[900, 0] += 1e-15
             elif stored == "sparse":
                 source.X.data[source.X.indptr[900]] *= 1 + 2**-52
             else:
@@ -413,27 +403,6 @@ def test_norms_of_blocks_beyond_the_most_are_taken_anew(census, monkeypatch):
     assert_array_equal(fitted(ESTIMATORS[0], Blocks(*census))[0], expected)
     # Two blocks are not kept, and there is one basis.
     assert len(asked) == 2
-
-
-def test_parts_of_memory_maps_are_found_in_their_files(tmp_path):
-    X = np.arange(6000.0).reshape(1500, 4)
-    y = np.arange(1500) % 2
-    mapped = memory_map(tmp_path, X, offset=9000)
-    for part in (slice(None), slice(100, None), slice(7, 907)):
-        source = ArraySource(mapped[part], y[part], block_rows=250)
-        assert source._file is not None
-        rows = [rows.copy() for rows, _ in source.read(range(len(source.block_rows)))]
-        assert_array_equal(np.vstack(rows), X[part])
-    columns = ArraySource(mapped[::3, 1:3], y[::3])
-    assert columns._file is None
-    assert_array_equal(next(columns.read([0]))[0], X[::3, 1:3])
-    # written to in memory alone, or replaced behind the map: the file holds something else
-    private = np.memmap(mapped.filename, float, "c", 9000, X.shape)
-    private[5] = -1.0
-    assert next(ArraySource(private, y).read([0]))[0][5].tolist() == [-1.0] * 4
-    (tmp_path / "other").write_bytes(b"\1" * (X.nbytes + 9000))
-    (tmp_path / "other").replace(mapped.filename)
-    assert_array_equal(next(ArraySource(mapped, y).read([0]))[0], X)
 
 
 def test_an_iterable_is_read_once_to_count_once_per_sum_and_once_to_check_the_kernels(census):

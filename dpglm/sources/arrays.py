@@ -1,8 +1,6 @@
 """Sources of blocks: sliceable arrays, and iterables that can be read again."""
 
 import itertools
-import mmap
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +9,7 @@ from scipy import sparse
 
 from dpglm.checks import check_labels
 from dpglm.schema.values import check_sparse, with_max_row_norm
-from dpglm.sources.base import BUFFERS, LocalSource, distinct_labels, read_ahead, rows_of_a_block
+from dpglm.sources.base import LocalSource, distinct_labels, read_ahead, rows_of_a_block
 
 # Labels to keep of an iterable; a target with more is a number.
 _MOST_LABELS = 2**16
@@ -46,72 +44,28 @@ class ArraySource(LocalSource):
         starts = range(0, n_samples, rows)
         self._slices = [slice(start, min(start + rows, n_samples)) for start in starts]
         self.block_rows = tuple(part.stop - part.start for part in self._slices)
-        self._file = _file_of(X)
         if is_stored:
             self.observed_labels()  # refuses those that are missing, before anything is charged
 
     def describe(self, block: int) -> str:
         part = self._slices[block]
-        where = "X" if self._file is None else f"X in {self._file[0]}"
-        return f"Block {block} (rows {part.start} to {part.stop - 1} of {where})"
+        return f"Block {block} (rows {part.start} to {part.stop - 1} of X)"
 
     def observed_labels(self) -> np.ndarray:
         return distinct_labels(check_labels("y", self._labels[part]) for part in self._slices)
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
-        if self._file is None:
-            rows = (self._X[self._slices[block]] for block in wanted)
-        else:
-            rows = self._parts_of_file(wanted)
-        for block, part in zip(wanted, rows, strict=True):
-            yield part, self._labels[self._slices[block]]
-
-    def _parts_of_file(self, wanted):
-        name, position = self._file
-        row_bytes = self.n_features * self._X.itemsize
-        buffers = np.empty((BUFFERS, self.block_rows[0], self.n_features), dtype=self._X.dtype)
-        with open(name, "rb") as file:
-            # Tell the system to read ahead, if it has the call.
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), position, self._X.nbytes, os.POSIX_FADV_SEQUENTIAL)
-            for count, block in enumerate(wanted):
-                part = buffers[count % BUFFERS, : self.block_rows[block]]
-                _fill(part, file, position + self._slices[block].start * row_bytes)
-                yield part
+        for block in wanted:
+            part = self._slices[block]
+            rows = self._X[part]
+            # The thread that reads ahead copies what a map has on disk: no sum waits for it.
+            yield np.array(rows) if isinstance(rows, np.memmap) else rows, self._labels[part]
 
 
 def is_sliceable(array: Any) -> bool:
     """Return whether an object has shape, dtype and slices that are arrays."""
     has = isinstance(getattr(array, "dtype", None), np.dtype) and hasattr(array, "__getitem__")
     return has and not hasattr(array, "iloc") and not sparse.issparse(array)
-
-
-def _file_of(X):
-    """Return the file that holds the rows of a memory map, and their position in it."""
-    # Rows that are copied on writing may differ from those of the file.
-    whole = isinstance(X, np.memmap) and X.filename is not None and X.flags.c_contiguous
-    if not whole or X.mode == "c" or X.dtype not in (np.float32, np.float64):
-        return None
-    mapped = np.frombuffer(X._mmap, dtype=np.uint8)
-    position = X.ctypes.data - mapped.ctypes.data + X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
-    # The name may by now be that of another file, or of none.
-    try:
-        with open(X.filename, "rb") as file:
-            for row in (0, len(X) - 1):
-                found = np.empty_like(X[row], subok=False)
-                _fill(found, file, position + row * X.strides[0])
-                if found.tobytes() != X[row].tobytes():
-                    return None
-    except OSError:
-        return None
-    return X.filename, position
-
-
-def _fill(array, file, position):
-    """Read a contiguous array from a file."""
-    file.seek(position)
-    if file.readinto(memoryview(array).cast("B")) < array.nbytes:
-        raise EOFError("the file ends before it does")
 
 
 class IterableSource(LocalSource):

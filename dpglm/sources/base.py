@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # Long enough for the pauses between blocks not to matter, short enough to stay in cache.
 BLOCK_BYTES = 2**23
-# A block in use, one that is ready and one that is being read.
-BUFFERS = 3
 # Most rows whose norms are kept, 8 bytes of each: a limit on memory.
 MOST_KEPT = 2**26
 
@@ -65,7 +63,7 @@ class LocalSource(Source):
 
     @abstractmethod
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield some blocks, in rising order; `BUFFERS` of them may be in use at a time."""
+        """Yield some blocks, in rising order."""
 
     def _next(self, block: int, blocks: Iterator[Any]) -> tuple[Any, np.ndarray] | None:
         """Return what `_read` yields for a block, `_encoded`, or None at the end of the data."""
@@ -196,7 +194,8 @@ def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
 
     pool = ThreadPoolExecutor(1, "dpglm-read")
     try:
-        ahead = deque(pool.submit(following) for _ in range(BUFFERS - 1))
+        # One that is ready and one that is being read, beside that in use.
+        ahead = deque(pool.submit(following) for _ in range(2))
         while (item := ahead.popleft().result()) is not _END:
             ahead.append(pool.submit(following))
             yield item
