@@ -106,7 +106,9 @@ def _joint_coefficients(
     if code == _SOFTMAX:
         _softmax_residuals(scores, start, classes)
     else:
-        _one_vs_rest_residuals(scores, start, classes, code, curvature)
+        for k in range(n_outputs):
+            at, sign = start + k * n_rows, where(classes == float(k), 1.0, -1.0)
+            store(scores, at, -sign * _steepness(sign * load(scores, at), code, curvature))
     # ||r||^2 must not underflow to zero; the addition can only increase the norm.
     square, weight = spread(SMALLEST), spread(0.0)
     for k in range(n_outputs):
@@ -119,15 +121,6 @@ def _joint_coefficients(
     scale = min(weight, clip * abs(signed) / math.sqrt(square))
     for at in range(start, scores.size, n_rows):
         store(scores, at, where(finite > 0.0, load(scores, at) * scale, 0.0))
-
-
-@njit(**INNER)
-def _one_vs_rest_residuals(scores, start, classes, code, curvature):
-    """Replace scores by the derivative of the sum of K margin losses."""
-    for k in range(len(scores)):
-        at = start + k * scores.shape[1]
-        sign = where(classes == float(k), 1.0, -1.0)
-        store(scores, at, -sign * _steepness(sign * load(scores, at), code, curvature))
 
 
 @njit(**INNER)

@@ -44,12 +44,6 @@ def _softplus(z):
 
 
 @njit(**INNER)
-def _logistic(z, curved, knee, slope):
-    """Return the weighted logistic loss up to the knee, then a line."""
-    return curved * _softplus(min(z, knee)) + slope * max(z - knee, 0.0)
-
-
-@njit(**INNER)
 def _hinge(z, curved, knee, slope, shift):
     """Return the weighted hinge loss: a parabola up to the knee, then a line."""
     shortfall = max(z + shift, 0.0)
@@ -130,7 +124,7 @@ def _add_terms(
             z = load(start, i) + float(j) * load(pace, i)
             bent, straight = load(knee, i), load(slope, i)
             if code == _LOGISTIC:
-                loss = _logistic(z, load(curved, i), bent, straight)
+                loss = load(curved, i) * _softplus(min(z, bent)) + straight * max(z - bent, 0.0)
             else:
                 loss = _hinge(z, load(curved, i), bent, straight, shift)
             if capped and j == 0:
