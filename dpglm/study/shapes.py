@@ -49,10 +49,10 @@ def _public(column: Column) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Term:
-    """What one column adds to a score, or interactions of several beyond the terms of each.
+    """The term of a column in a score, or the part of interactions beyond the terms of columns.
 
-    A function of what ``column.numbers`` returns, by name; of mean zero over `public`, but for that
-    of a grid of interactions. Free text has no such values, and is zero without a word.
+    A function of what ``column.numbers`` returns, by name. It has mean zero over `public`, except
+    over a grid of interactions. Free text has no such values, and is zero without a word.
     """
 
     name: str
