@@ -57,8 +57,8 @@ def _expectation(estimator: BaseEstimator, arguments: argparse.Namespace) -> Blo
     }
     note = (
         f"simulated on artificial rows of the schema {schema.name!r}, which do not know how "
-        "separate the classes are (straight lines: within 0.3 points on Adult and bank-full, "
-        "up to 3.1 too low on KDD). A public sample is better, by dpglm.study.expected_accuracy"
+        "separate the classes are (straight lines: within 0.4 points on Adult and bank-full, "
+        "up to 4.7 too low on KDD). A public sample is better, by dpglm.study.expected_accuracy"
     )
     return "EXPECTED ACCURACY", rows, f"({note})"
 
