@@ -34,8 +34,8 @@ BOUNDS = {
 WALKS = {"DPLogisticRegression": (24, 200), "DPAGDClassifier": (24, 300)}
 PACKAGE_FILES = 88
 # Lines of the package and of its tests: what may not be exceeded, and the goal that is not reached.
-PACKAGE_LINES, PACKAGE_GOAL = 28_300, 20_600
-TEST_LINES, TEST_GOAL = 25_000, 19_000
+PACKAGE_LINES, PACKAGE_GOAL = 26_000, 20_600
+TEST_LINES, TEST_GOAL = 24_000, 19_000
 # Names that users import: of the package itself, and of it and its public modules together.
 TOP_NAMES, PUBLIC_NAMES = 24, 75
 PUBLIC = (

@@ -318,10 +318,10 @@ class PrivacyOdometer(KnownArguments, Printed):
         """The used part of the limit, in a sentence."""
         total = self._total()
         if not total.entries:
-            return f"Nothing is recorded in {self.path}."
+            return f"Nothing is recorded in {self.path.name}."
         used, n_fits = rounded_up(total.used()), len(total.entries)
         at = f"at delta={total.delta:g} under {total.entries[0].ledger.neighboring_relation}"
-        fits = f"{n_fits} fit{'s' if n_fits > 1 else ''} recorded in {self.path}"
+        fits = f"{n_fits} fit{'s' if n_fits > 1 else ''} recorded in {self.path.name}"
         if total.is_filter:
             return (
                 f"{fits}: budget used epsilon={used} of {total.epsilon:g}; the guarantee is the "
