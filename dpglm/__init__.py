@@ -1,4 +1,4 @@
-"""Differentially private linear classifiers for scikit-learn."""
+"""Differentially private linear models for scikit-learn."""
 
 from typing import TYPE_CHECKING
 

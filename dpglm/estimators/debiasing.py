@@ -17,11 +17,7 @@ from dpglm.estimators import defaults
 from dpglm.estimators.plan import PlannedRelease, PrivacyPlan, planned_releases
 from dpglm.estimators.solvers import Coordinates, Debiased, FitTrace
 from dpglm.estimators.target import largest_residual
-from dpglm.estimators.whitening import (
-    FullPreconditioner,
-    check_preconditioner,
-    unclipped_part,
-)
+from dpglm.estimators.whitening import FullPreconditioner, check_preconditioner, unclipped_part
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.vault import Vault

@@ -202,9 +202,9 @@ class DPLogisticRegression(_DescentClassifier):
         ``"smooth"``.
     momentum : str, float, momentum object or None, default="auto"
         ``"nesterov"``, ``"bias_corrected"`` or ``"heavy_ball"``, whose coefficient is 0.6; a number
-        is the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` in a space that a
-        `FullPreconditioner` whitens and none in other spaces. With a custom ``step_schedule`` it is
-        ``BiasCorrectedMomentum(0.5)``.
+        is the coefficient of a heavy ball. ``"auto"`` is `NesterovMomentum` on all records in a
+        space that a `FullPreconditioner` whitens, and none otherwise. With a custom
+        ``step_schedule`` it is ``BiasCorrectedMomentum(0.5)``.
     averaging : {"auto", "uniform", "tail", "t_weighted"}, float or None, default="auto"
         Average of the iterates that is returned. A number is the last part of the run, ``"tail"``
         and ``"auto"`` the last half, and ``None`` the last iterate. Costs no privacy.

@@ -57,6 +57,7 @@ def column_units(
     of a bin. The unit of a column is the largest size that enough elements have, of one sign, alone
     or together with the next two larger sizes. It is 1 for sizes of 1/16 to 1, or if none is found.
     The middle estimates the mean of the column: elements of sizes not detected alone count as zero.
+    Warn of columns of which most elements are far smaller than their unit.
     """
     ends, noise = 2.0 ** (MAGNITUDE_POWERS + 1), noise_std / n_samples
     parts = counts.reshape(len(counts), 2, ends.size) / n_samples
@@ -91,15 +92,10 @@ def row_unit(counts: np.ndarray, noise: float, n_mu: float) -> tuple[float, floa
     noise of a linear predictor grows with ``l sqrt(1 + l^2) / (n mu)`` for rows of norm l.
     """
     # The first bin has rows with norms close to zero, which no unit would make larger.
-    counts, powers = (
-        counts[1:],
-        np.log2(np.append(NORM_BIN_EDGES[1:], 2 * NORM_BIN_EDGES[-1]) / _USUAL_NORM),
-    )
-    least = max(
-        defaults.DETECTED_FRACTION,
-        noise * detection_threshold(counts.size, defaults.FALSE_NORM_RATE),
-    )
-    common = np.flatnonzero(counts > least)
+    counts, ends = counts[1:], np.append(NORM_BIN_EDGES[1:], 2 * NORM_BIN_EDGES[-1])
+    powers = np.log2(ends / _USUAL_NORM)
+    by_chance = noise * detection_threshold(counts.size, defaults.FALSE_NORM_RATE)
+    common = np.flatnonzero(counts > max(defaults.DETECTED_FRACTION, by_chance))
     found = powers[common[-1]] if common.size else math.log2(defaults.UNDETECTED_NORM)
     allowed = np.floor(np.log2(np.sqrt(n_mu / defaults.N_MU_PER_SQUARED_NORM) / _USUAL_NORM))
     wanted = min(max(found, 0.0), allowed)
@@ -133,7 +129,7 @@ def denoised_moment(moment: np.ndarray, noise_std: float) -> np.ndarray:
 
 
 def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinates, Any]:
-    """Release the second moment and return plan, coordinates and whitening of the descent.
+    """Release units and second moment; return plan, coordinates and whitening of the descent.
 
     From here on the vault answers in the whitened space. Everything else is post-processing: the
     ridge follows from the noise and the penalty, which are public.
