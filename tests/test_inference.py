@@ -535,12 +535,12 @@ def test_the_table_prints_as_text_html_and_a_frame():
     found = fitted(SCHEMA.transformer().fit_transform(frame), y, 8.0).inference(schema=SCHEMA)
     summary = found.summary()
     text = str(summary)
-    assert "8,000" in text and "epsilon 8" in text and "zero_out" in text and "home_boat" in text
+    assert all(x in text for x in ("8,000", "epsilon 8", "zero_out", "home_boat", "log-odds"))
     assert max(map(len, text.splitlines())) <= 100
     table = summary.to_frame()
     assert list(table.index) == found.names and table.loc["home_boat", "mark"] == "suppressed"
     assert_allclose(table["std err"], found.bse)
-    n_rows = len(summary.metadata) + 1 + len(found.names)
+    n_rows = len(summary.metadata) + 2 + len(found.names)  # with the unit and the head
     assert summary._repr_html_().count("<tr>") == n_rows
     assert len(repr(found)) < 100
     axes = plot(found.estimates).axes_[0]

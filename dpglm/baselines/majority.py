@@ -28,7 +28,7 @@ class CountPlan(Plan):
 
     @property
     def _releases(self) -> str:
-        return f"one count of {self.metadata.n_samples} records by class"
+        return f"one count of {self.metadata.n_samples:,} records by class"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -128,7 +128,7 @@ class PerturbationPlan(Plan):
 
     @property
     def _releases(self) -> str:
-        return f"one minimiser over {self.metadata.n_samples} records"
+        return f"one minimiser over {self.metadata.n_samples:,} records"
 
 
 class MinimizerVault(Vault):

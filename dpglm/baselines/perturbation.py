@@ -102,7 +102,7 @@ class DescentOutputPlan(Plan):
 
     @property
     def _releases(self) -> str:
-        steps = f"{self.n_steps} gradient steps over {self.metadata.n_samples} records"
+        steps = f"{self.n_steps} gradient steps over {self.metadata.n_samples:,} records"
         return f"the end of {steps}"
 
 

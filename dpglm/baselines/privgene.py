@@ -125,7 +125,7 @@ class GeneticPlan(Plan):
 
     @property
     def _releases(self) -> str:
-        return f"{self.n_iter} generations over {self.metadata.n_samples} records"
+        return f"{self.n_iter} generations over {self.metadata.n_samples:,} records"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -199,7 +199,8 @@ class AdaptivePlan(Plan):
 
     @property
     def _releases(self) -> str:
-        return f"at most {self.n_iter} iterations over {self.metadata.n_samples} records"
+        n_samples = self.metadata.n_samples
+        return f"{self._before}at most {self.n_iter:,} iterations over {n_samples:,} records"
 
     def _noise(self) -> dict[str, str]:
         each = of_clip(self.first_multiplier * self.noise_per_multiplier)

@@ -134,8 +134,8 @@ class Estimates(Printed):
         rows = zip(self.names, *columns.values(), strict=True)
         cells = [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
         reasons = filter(None, dict.fromkeys(self.suppression_reasons))
-        head = [self.metadata] * bool(self.metadata)
-        yield "", *head, cells, *self.notes, *(f"suppressed: {reason}" for reason in reasons)
+        head = {**self.metadata, "Unit": self.unit}
+        yield "", head, cells, *self.notes, *(f"suppressed: {reason}" for reason in reasons)
 
 
 def _text(cell: str | float, column: str) -> str:

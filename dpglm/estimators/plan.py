@@ -126,7 +126,7 @@ class Plan(Printed):
 
     @property
     def n_mu(self) -> float:
-        """n mu: the number of records times the mu of the budget at a sensitivity of one."""
+        """n mu: records times their mean weight and the budget's mu, at a sensitivity of one."""
         return self.budget.n_mu(self.metadata.n_samples) * self.metadata.mean_weight
 
     @property
@@ -208,6 +208,11 @@ class Plan(Printed):
         metadata, n_iter = replace(metadata, clip=None, noise_std=None), len(self.clip)
         clip = unit * planned_clip(self.clip_schedule, n_iter, metadata, infinite=infinite)
         return replace(self, metadata=replace(metadata, clip=clip), clip=clip)
+
+    @property
+    def _before(self) -> str:
+        found = [(r.name, r.purpose.removeprefix("the ")) for r in (*self.counts, *self.first)]
+        return ", ".join(f"{name} ({what})" for name, what in found) + ", then " * bool(found)
 
     @property
     def statement(self) -> str:
@@ -367,7 +372,7 @@ class PrivacyPlan(Plan):
         iterate. Before a second moment the bound is in roots of the effective dimension.
     expected_columns : tuple of int, optional
         The number of columns that are probably not rare, intercept included, and the number for
-        which the budget carries intervals.
+        which the budget is large enough for intervals.
     target : ReleasedTarget, optional
         The released middle and unit of a regression's target.
 
@@ -437,17 +442,14 @@ class PrivacyPlan(Plan):
 
     @property
     def _releases(self) -> str:
-        before = (*self.counts, *self.first)
-        names = [f"{r.name} ({r.purpose.removeprefix('the ')})" for r in before]
-        first = f"{', '.join(names)}, then " if names else ""
-        records = f"{self.metadata.n_samples} records"
+        records = f"{self.metadata.n_samples:,} records"
         if self.sampling_rate < 1:
-            about = "about " if self.batches == "poisson" else ""
-            size = f"{self.metadata.expected_batch_size:.6g}"
-            records = f"random batches of {about}{size} of {records}"
+            about = "about " * (self.batches == "poisson")
+            size = self.metadata.expected_batch_size
+            records = f"random batches of {about}{size:,.6g} of {records}"
         ends = ((self.intercept, "the intercept"), (self.last, "intervals"))
         last = "".join(f", then releases for {what}" for releases, what in ends if releases)
-        return f"{first}{self.n_iter} iterations over {records}{last}"
+        return f"{self._before}{self.n_iter:,} iterations over {records}{last}"
 
     def _noise(self) -> dict[str, str]:
         facts = self._first_noise()
@@ -469,9 +471,9 @@ class PrivacyPlan(Plan):
             facts["expected"] = self.intervals_message
         if self.sampling_rate < 1:
             size = self.metadata.expected_batch_size
-            spread = math.sqrt(size * (1 - self.sampling_rate))
+            spread = f" expected, give or take {math.sqrt(size * (1 - self.sampling_rate)):.3g}"
             facts["epochs"] = f"{self.n_iter * self.sampling_rate:.4g}"
-            facts["records in a batch"] = f"{size:,.6g} expected, give or take {spread:.3g}"
+            facts["records in a batch"] = f"{size:,.6g}{spread * (self.batches == 'poisson')}"
         return facts
 
     def to_frame(self) -> Any:

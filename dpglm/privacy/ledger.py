@@ -358,10 +358,9 @@ class PrivacyLedger(Printed):
             batches = f", {sampled} of them from random batches" if sampled else ""
             parts.append(f"{n_fixed} release{'s' if n_fixed != 1 else ''}{batches}")
         if n_filters:
-            parts.append(
-                f"{n_filters} adaptive fit{'s' if n_filters != 1 else ''}, charged with the whole "
-                "budget whatever was spent"
-            )
+            many = "s, each" if n_filters != 1 else ","
+            spent = "charged with its whole budget whatever was spent"
+            parts.append(f"{n_filters} privacy filter{many} {spent}")
         apart = any(isinstance(event, ParallelEvent) for event, _ in self.events)
         return " and ".join(parts) + (" (about parts of the records that share none)" * apart)
 

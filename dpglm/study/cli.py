@@ -231,7 +231,8 @@ _COMPARE = [
 def _names(title: str, named: Mapping[str, methods.Method], *groups: str) -> str:
     """Return the names of methods with their descriptions, those of some groups."""
     own = [(name, m.text) for name, m in named.items() if m.group in groups or not groups]
-    return "\n".join([f"{title}:", *(f"  {name:<28}{text}" for name, text in own)])
+    width = max(len(name) for name, _ in own) + 2
+    return "\n".join([f"{title}:", *(f"  {name:<{width}}{text}" for name, text in own)])
 
 
 _COMPARE_EPILOG = f"""\
@@ -292,7 +293,7 @@ _PLAN = [
     ("--classes", "", "K", _whole, 2),
     ("--n-iter", "default: the estimator's own", "T", _whole),
     ("--sampling-rate", "chance of a record to be in a batch; default: 1", "Q", float),
-    ("--clip", "norm to clip gradients to, after a preconditioner relative to the length of a row; "
+    ("--clip", "norm to clip gradients to, after a preconditioner relative to the norm of a row; "
      "default: the estimator's own", "C", float),
     ("--alpha", "L2 penalty", "A", float, 0.0),
     ("--accuracy", "guess of that of a model without privacy: then the plan says how much lower to "

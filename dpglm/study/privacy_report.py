@@ -209,7 +209,8 @@ class PrivacyReport(Printed):
         yield (
             "3. What was released? (Algorithms)",
             "What is computed from the coefficients and public facts alone costs nothing more; a "
-            "prediction for a private row is as private as that row.",
+            "prediction for a private row is as private as that row. A noise_multiplier is the "
+            "standard deviation of the noise over the most that a record may change.",
             (self.odometer.total if of_all else ledger).rows(),
         )
         yield "4. What do all releases about these records cost together?", *self._composition()
@@ -220,8 +221,8 @@ class PrivacyReport(Printed):
         )
         audit = self.audit
         audited = (
-            "Not audited: no result of an audit was given. `python -m dpglm audit` tests on "
-            "artificial records whether the noise is what is claimed."
+            "Not audited: no result of an audit was given. The command python -m dpglm audit "
+            "tests on artificial records whether the noise is what is claimed."
         )
         if audit is not None:
             parts = "; ".join(part.name for part in audit.parts)

@@ -143,7 +143,7 @@ class PrivateScores(Printed):
         if self.pos_label is not None:
             facts["positive class"] = str(self.pos_label)
         if self.threshold is not None:
-            facts["threshold"] = f"{self.threshold:.4f}"
+            facts["threshold"] = f"{self.threshold:.4f}, of least error rates in sum"
         rows = [("95 % intervals", "value", "population", "these records")]
         for name, score in self._single():
             ends = (score.interval, score.noise_interval)
@@ -167,7 +167,7 @@ class PrivateScores(Printed):
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {score.value:.4f}" for name, score in self._single())
-        return f"<PrivateScores of {self.n_records} records: {values or 'curves'}>"
+        return f"<PrivateScores of {self.n_records:,} records: {values or 'curves'}>"
 
     def _single(self) -> Iterator[tuple[str, PrivateScore]]:
         return ((n, score) for n in _SINGLE if (score := getattr(self, n)) is not None)
