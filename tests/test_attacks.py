@@ -1,12 +1,20 @@
 """What an attacker can tell: against scipy, other oracles, and simulated best attacks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
 from dpglm.privacy.attacks import attack_power, attack_success, posterior
-from dpglm.privacy.events import ChoiceEvent, FilterEvent, GaussianEvent, SampledGaussianEvent
+from dpglm.privacy.events import (
+    ChoiceEvent,
+    FilterEvent,
+    GaussianEvent,
+    PureEvent,
+    SampledGaussianEvent,
+)
 from dpglm.privacy.ledger import PrivacyLedger
 
 PRIORS = 0.5, 0.1, 0.01, 0.9
@@ -73,6 +81,10 @@ def test_no_noise_protects_from_nobody_and_no_number_beyond_0_and_1_is_taken():
     assert attack_success(bare, 0.1) == attack_power(bare, 0.01) == 1.0
     assert attack_success(ledger(FilterEvent(mu=0.5))) == pytest.approx(norm.cdf(0.25), rel=1e-12)
     assert 0.01 < attack_power(ledger(ChoiceEvent(1.0)), 0.01) < 0.05
+    # The exact trade-offs of pure privacy, and of nothing.
+    pure, rates = ledger(PureEvent(1.0)), np.array([0.01, 0.5])
+    assert attack_power(pure, rates) == pytest.approx([0.01 * np.e, 1 - 0.5 / np.e], rel=1e-12)
+    assert attack_power(replace(pure, seeded=True), rates).tolist() == [1.0, 1.0]
     for value in (0.0, 1.0, -0.5, np.nan):
         with pytest.raises(ValueError, match="must be a number above 0 and below 1"):
             attack_success(bare, value)

@@ -360,7 +360,8 @@ def test_a_file_that_was_begun_without_a_limit_keeps_the_first_that_it_gets(path
             ValueError, match=r"begun without a limit, .* used 0\.5.* Give a larger"
         ):
             PrivacyOdometer(path, **other)
-    assert PrivacyOdometer(path).epsilon is None
+    assert odometer.epsilon is None and "One more" not in str(odometer)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", odometer.rows()[1][1])
     limited = PrivacyOdometer(path, epsilon=0.8)
     assert "the guarantee is the limit, epsilon=0.8 at" in limited.statement
     assert odometer.statement == limited.statement and len(odometer.ledgers()) == 1

@@ -189,7 +189,8 @@ def test_dp_accounting_agrees_on_concentrated_events(events, relation):
 @pytest.mark.parametrize("event", [FilterEvent(rho=0.02), FilterEvent(mu=0.2)])
 def test_a_filter_says_that_the_whole_budget_is_charged(event):
     ledger = ledger_of([event])
-    assert "1 adaptive fit, charged with the whole budget whatever was spent" in ledger.statement
+    said = ledger.statement
+    assert "; 1 adaptive fit, charged with the whole budget whatever was spent" in said
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
     double = FilterEvent(rho=0.08) if event.mu is None else FilterEvent(mu=0.4)
     implied = ledger_of([double]).epsilon()

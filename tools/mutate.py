@@ -47,7 +47,6 @@ _SPEED_ONLY = "# speed only"
 _SAMPLED = "noisy_sgd not audit and not yu_et_al"
 _OF_LEDGERS = [
     "ledger",
-    "estimators delta_above",
     "odometer not kill",
     "privacy_accounting not short_runs",
     "calibration not runs",
@@ -96,14 +95,16 @@ TESTS = {
         "second_moment",
         "preconditioning",
         "persons",
+        "vault",
     ],
-    "estimators": ["estimators", "momentum", "objective penalty", _SAMPLED, "agd"],
+    "estimators": ["estimators", "momentum", "objective penalty", _SAMPLED, "agd", "golden"],
     "kernels": ["small_problems", "kernels"],
     "kernels/gradient": [
         "small_problems",
         "objective longer_in_a_basis",
-        "second_moment magnitudes_are_those",
+        "second_moment",
     ],
+    "kernels/clip": ["small_problems", "kernels", "dayone_weights"],
     "kernels/line_search": ["small_problems", "kernels", "persons losses_along or beyond_its_part"],
     "kernels/arithmetic": ["kernels exp or log", "compilation", "small_problems"],
     "kernels/vectors": ["kernels not threads and not chunk", "small_problems"],
