@@ -468,7 +468,8 @@ class PrivacyPlan(Plan):
         if self.last:
             share = f"{percent(total_fraction(self.last))} of the budget"
             facts["last, for intervals"] = f"{share}, {len(self.last)} releases"
-            facts["expected"] = self.intervals_message
+            if self.intervals_message not in self.warning_message:
+                facts["expected"] = self.intervals_message
         if self.sampling_rate < 1:
             size = self.metadata.expected_batch_size
             spread = f" expected, give or take {math.sqrt(size * (1 - self.sampling_rate)):.3g}"

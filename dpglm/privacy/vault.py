@@ -390,8 +390,8 @@ class Vault:
         """Release the sum over the records of the gradients at `coef`, each clipped, with noise.
 
         With a sampling rate below 1 the sum is over a fresh batch. Each record is in the batch with
-        that probability: independently or, under ``"replace_one"``, as one of a fixed number. A
-        record's rows are clipped to a norm of `clip`. Theorem: gradient_sum_mu (proofs/Vault.v).
+        that probability: independently or, under ``"replace_one"``, as one of a fixed number. The
+        norm of a record's gradient is at most `clip`. Theorem: gradient_sum_mu (proofs/Vault.v).
         """
         clip, noise_multiplier = _checked_bound(clip), float(noise_multiplier)
         sampling_rate, coef = float(sampling_rate), plain(coef, self._sums.coef_shape)

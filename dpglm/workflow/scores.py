@@ -276,7 +276,7 @@ def private_scores(
         single = {name: found[name] for name in _SINGLE if name in found}
         if hidden := ", ".join(filter(lambda name: _is_hidden(name, single[name]), single)):
             warnings.warn(
-                f"The noise of {hidden} is as large as what it is of. Raise epsilon, ask for fewer "
+                f"The noise of {hidden} is too large. Raise epsilon, ask for fewer "
                 "scores, or use more records.",
                 UtilityWarning,
                 stacklevel=3,
@@ -291,7 +291,7 @@ def private_scores(
 
 
 def _is_hidden(name: str, score: Any) -> bool:
-    """Return whether the noise of a score is as large as what it is of, by released values."""
+    """Return whether the noise of a score is too large, by released values."""
     most = max(score.value, 0.0) if name in _ERRORS else 0.5
     return not np.ptp(score.noise_interval) < most
 
