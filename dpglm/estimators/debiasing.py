@@ -62,7 +62,7 @@ _ZERO = 1e-7  # log-loss of a record, or its curvature: smaller values count as 
 def debiasing_of(
     estimator: Any, budget: PrivacyBudget, metadata: PublicMetadata
 ) -> tuple[PlannedRelease, ...]:
-    """Return the releases after the descent.
+    """Return the releases for intervals, after the descent.
 
     Raises a ValueError, from public numbers, if no interval would be valid.
     """
@@ -102,7 +102,7 @@ def debiasing_of(
 
 
 def _class_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
-    """Return gradients with twice the noise, a curvature, and gradients; rounds without noise."""
+    """Return gradients of twice the noise, a curvature, gradients; without noise, many rounds."""
     exact = mu == math.inf
     n_rounds, n_approaches, n_gradients = (
         (_N_ROUNDS, 0, 1) if exact else (1, _N_APPROACHES, _N_GRADIENTS)
@@ -115,7 +115,7 @@ def _class_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
 
 
 def _numeric_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
-    """Return residuals, a curvature, gradients, and a dispersion; first rounds without noise."""
+    """Return residuals, a curvature, gradients and a dispersion; without noise, rounds first."""
     exact = mu == math.inf
     n_rounds, n_steps = (_N_ROUNDS, 1) if exact else (1, _N_STEPS)
     times = {"gradients": n_rounds * n_steps, _CURVATURE: n_rounds, _RESIDUALS: 1, _DISPERSION: 1}
@@ -450,7 +450,7 @@ def _chosen_basis(
     """Return a basis, its columns, the squared bound, and the distribution of rows.
 
     The columns are the most frequent ones, as many as the budget allows. The others must have small
-    mean squares.
+    mean squares; else the result is None.
     """
     white = trace.whitening
     n, d = plan.metadata.n_samples, len(white.scales)

@@ -617,10 +617,10 @@ def _longest_n_iter(
     budget: PrivacyBudget,
     metadata: PublicMetadata,
     fixed: tuple[float, Schedule, Schedule],
-    first: list[Event],
+    others: list[Event],
     sampling: str,
 ) -> int:
-    """Return the number of iterations with fixed noise that the budget allows after releases."""
+    """Return the number of iterations with fixed noise that the budget allows beside others."""
     noise_multiplier, clip_schedule, noise_schedule = fixed
     given = f"noise_multiplier={noise_multiplier:g} with max_iter='budget'"
 
@@ -643,7 +643,7 @@ def _longest_n_iter(
         return math.fsum(n * event.loss_variance for event, n in gradients(n_iter))
 
     def events(n_iter: int) -> tuple[tuple[Event, int], ...]:
-        return (*((event, 1) for event in first), *gradients(n_iter))
+        return (*((event, 1) for event in others), *gradients(n_iter))
 
     def epsilon(n_iter: int) -> float:
         return coarse_epsilon(events(n_iter), budget.delta)
@@ -653,7 +653,7 @@ def _longest_n_iter(
     n_iter = longest_run(variance, most, max(most / variance(1), 1.0))
     if metadata.sampling_rate < 1:
         n_iter = longest_run(epsilon, budget.epsilon, max(n_iter, 1))
-        check_batches(n_iter, metadata.sampling_rate, budget.delta, n_first=len(first))
+        check_batches(n_iter, metadata.sampling_rate, budget.delta, n_first=len(others))
         # As the ledger will compute it.
         while n_iter and composed_epsilon(events(n_iter), budget.delta) > budget.epsilon:
             n_iter -= math.ceil(n_iter / 1000)

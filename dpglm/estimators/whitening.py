@@ -225,7 +225,7 @@ class Preconditioner(BaseEstimator):
     ) -> tuple["Preconditioner", tuple[PlannedRelease, ...]]:
         """Return a copy with its clipping norm of rows, and its releases, before any data.
 
-        They cost parts of what is `left` of mu^2; `n_mu` is that of it.
+        They cost fractions of `left`, the part of mu^2 that others leave; `n_mu` is of that part.
         """
         row_clipping_norm = self.row_clipping_norm
         if row_clipping_norm is None:
