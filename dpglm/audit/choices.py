@@ -1,18 +1,16 @@
 """Private choices: how often each candidate is chosen, against the claimed distribution."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import betaincinv, roots_legendre
-from scipy.stats import binom
+from scipy.special import roots_legendre
+from scipy.stats import binom, norm
 
 from dpglm.audit.designs import ONE_RELEASE, prepared, releases_of
-from dpglm.audit.statistics import POWER, AuditResult
+from dpglm.audit.statistics import POWER, AuditResult, root
 from dpglm.baselines import PrivGene
 from dpglm.privacy.gaussian import NEIGHBORING_RELATIONS
 
@@ -37,25 +35,20 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
     """Test how often each candidate was chosen against the claimed distribution.
 
     Binomial tails of each count, with Bonferroni's correction, detect any other distribution. Noise
-    of 1/b times the charge raises the weights to the power b: a Clopper-Pearson bound on how often
-    the likeliest candidates are chosen, half of all times by the claim, gives one on b. Each of the
-    two tests rejects a claim that holds with the probability ``false_positive_rate``.
+    of 1/b times the charge raises the weights to the power b, which Chernoff's inequality bounds.
+    Each of the two tests rejects a claim that holds with the probability ``false_positive_rate``.
     """
-    n_draws, law = int(choices.counts.sum()), choices.law
-    tails = binom.cdf(choices.counts, n_draws, law)
-    tails = np.minimum(tails, binom.sf(choices.counts - 1, n_draws, law))
+    n_draws = int(choices.counts.sum())
+    tails = binom.cdf(choices.counts, n_draws, choices.law)
+    tails = np.minimum(tails, binom.sf(choices.counts - 1, n_draws, choices.law))
     p_value = min(1.0, 2 * len(tails) * float(tails.min()))
-    order = np.argsort(law)[::-1]
-    likeliest = order[: 1 + np.searchsorted(np.cumsum(law[order]), 0.5)]
-
-    def rate(power: float) -> float:
-        """Return how often the likeliest are chosen if weights are raised to a power."""
-        weights = (law / law.max()) ** power
-        return min(1.0, float(weights[likeliest].sum() / weights.sum()))
-
-    n_seen = int(choices.counts[likeliest].sum())
-    least = betaincinv(n_seen, n_draws - n_seen + 1, false_positive_rate) if n_seen else 0.0
-    lowest = root(lambda power: rate(power) - least, 0.0, _LARGEST_POWER)
+    # Means at least as large as the observed one have a probability of at most ``exp(-n KL)`` under
+    # a smaller power of the weights.
+    nats, law = -math.log(false_positive_rate), choices.law
+    mean = float(choices.counts @ np.log(np.maximum(law, 1e-300)) / n_draws)
+    seen = root(lambda p: _Tempered(law, p).mean - mean, 0.0, _LARGEST_POWER)
+    of_seen = _Tempered(law, seen)
+    lowest = root(lambda p: nats - n_draws * of_seen.divergence(_Tempered(law, p)), 0.0, seen)
     found = {
         f"the choices do not have the charged distribution: p-value {p_value:.2g}": p_value
         < false_positive_rate,
@@ -63,10 +56,17 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
         f"{lowest * choices.epsilon:.3g}, and {choices.epsilon:.3g} was charged": lowest > 1,
     }
     # Noise of what size is detected with probability `POWER`?
-    most = binom.isf(false_positive_rate, n_draws, rate(1.0))
-    caught_noise = 1 / root(
-        lambda power: binom.sf(most, n_draws, rate(power)) - POWER, 1.0, _LARGEST_POWER
+    claimed = _Tempered(law, 1.0)
+    limit = root(
+        lambda p: n_draws * _Tempered(law, p).divergence(claimed) - nats, 1.0, _LARGEST_POWER
     )
+    needed, spread = _Tempered(law, limit).mean, float(norm.ppf(POWER)) / math.sqrt(n_draws)
+
+    def excess(power: float) -> float:
+        raised = _Tempered(law, power)
+        return raised.mean - spread * math.sqrt(raised.variance) - needed
+
+    caught_noise = 1 / root(excess, limit, _LARGEST_POWER)
     return AuditResult(
         evidence=choices,
         violations=tuple(text for text, wrong in found.items() if wrong),
@@ -76,11 +76,21 @@ def audit_choices(choices: ChoiceCounts, *, false_positive_rate: float = 1e-6) -
     )
 
 
-def root(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a rising function passes zero, or the end of the interval that is nearer."""
-    if rising(low) >= 0 or rising(high) <= 0:
-        return low if rising(low) >= 0 else high
-    return float(brentq(rising, low, high, xtol=1e-9))
+class _Tempered:
+    """Weights raised to a power: moments of their logarithms, and the logarithm of their sum."""
+
+    def __init__(self, law: np.ndarray, power: float) -> None:
+        logs = np.log(np.maximum(law, 1e-300))
+        weights = np.exp(power * (logs - logs.max()))
+        total = weights.sum()
+        weights /= total
+        self.power, self.log_sum = power, math.log(total) + power * logs.max()
+        self.mean = float(weights @ logs)
+        self.variance = float(weights @ np.square(logs - self.mean))
+
+    def divergence(self, other: "_Tempered") -> float:
+        """Return the Kullback-Leibler divergence from the distribution of another power."""
+        return (self.power - other.power) * self.mean - self.log_sum + other.log_sum
 
 
 def noisy_max_distribution(scores: np.ndarray, scale: float) -> np.ndarray:

@@ -1,10 +1,12 @@
 """Tests of the scores of canaries, and the power of these tests."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import betainccinv, betaincinv, gammaincinv, ndtri
 
 from dpglm.privacy.gaussian import gdp_epsilon
@@ -125,3 +127,10 @@ def audit_scores(canaries: CanaryScores, *, false_positive_rate: float = 1e-6) -
         caught_noise=caught_noise,
         caught_sensitivity=caught_sensitivity,
     )
+
+
+def root(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a rising function passes zero, or the end of the interval that is nearer."""
+    if rising(low) >= 0 or rising(high) <= 0:
+        return low if rising(low) >= 0 else high
+    return float(brentq(rising, low, high, xtol=1e-9))
