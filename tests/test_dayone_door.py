@@ -1,6 +1,5 @@
 """Day one: one door for input. Tables of (kind of input) x (place), each made of two lists."""
 
-import copy
 import datetime as dt
 import io
 import math
@@ -294,45 +293,42 @@ def test_dayone_rows_that_are_no_numbers_are_refused_everywhere(kind):
         refused(message, CALIBRATED.predict_proba, rows)
 
 
-def broken(form, part, value):
-    """A matrix of which one entry of one part is wrong, as no constructor would let it be."""
-    S = copy.deepcopy(sparse.csr_array(X).asformat(form))
-    if part == "end":
-        S.indptr[-1] = S.indptr[-1] + value
-    elif part == "shorter":
-        S.data = S.data[:-value]
-    elif part == "lists":
-        S.data[3] = S.data[3][:-1]
-    elif form == "coo":
-        row, column = S.coords
-        S.coords = (np.where(row == 3, value, row), column)
-    else:
-        array = getattr(S, part)
-        array[len(array) // 2] = value
-    return S
+def put(value, at=0.5):
+    """Change one entry of a part, in the middle or at its end."""
+    return lambda part: np.where(np.arange(len(part)) == int(at * (len(part) - 1)), value, part)
 
 
+def moved(by):
+    return lambda coords: (np.where(coords[0] == 3, by, coords[0]), coords[1])
+
+
+# Matrices of which one part is wrong, as no constructor would let it be.
 BROKEN = {
-    "end beyond the data": ("csr", "end", 10**6),
-    "falling": ("csr", "indptr", 2**30),
-    "below zero": ("csr", "indptr", -5),
-    "column beyond": ("csr", "indices", 10**6),
-    "column below zero": ("csr", "indices", -1),
-    "data too short": ("csr", "shorter", 5),
-    "columns": ("csc", "indptr", 2**30),
-    "rows of columns": ("csc", "indices", 2**30),
-    "blocks": ("bsr", "indices", 2**30),
-    "ends of blocks": ("bsr", "end", 10**6),
-    "coordinates": ("coo", "row", 2**30),
-    "coordinate below zero": ("coo", "row", -(2**30)),
-    "diagonals": ("dia", "shorter", 1),
-    "lists": ("lil", "lists", None),
+    "end beyond the data": ("csr", "indptr", put(10**6, 1)),
+    "falling": ("csr", "indptr", put(2**30)),
+    "falling to zero": ("csr", "indptr", put(0, 1)),
+    "below zero": ("csr", "indptr", put(-5)),
+    "column beyond": ("csr", "indices", put(10**6)),
+    "column below zero": ("csr", "indices", put(-1)),
+    "data too short": ("csr", "data", lambda data: data[:-5]),
+    "columns": ("csc", "indptr", put(2**30)),
+    "rows of columns": ("csc", "indices", put(2**30)),
+    "blocks": ("bsr", "indices", put(2**30)),
+    "ends of blocks": ("bsr", "indptr", put(10**6, 1)),
+    "part of a block": ("bsr", "_shape", lambda shape: (N, 4)),
+    "coordinates": ("coo", "coords", moved(2**30)),
+    "coordinate below zero": ("coo", "coords", moved(-(2**30))),
+    "diagonals": ("dia", "data", lambda data: data[:-1]),
+    "diagonals that 32 bits lose": ("dia", "offsets", lambda k: k + 2**32 * (k > 0)),
+    "lists": ("lil", "data", lambda data: data[:-1]),
 }
 
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_dayone_a_broken_sparse_matrix_is_refused_everywhere(kind):
-    S, message = broken(*BROKEN[kind]), "do not fit together"
+    form, part, change = BROKEN[kind]
+    S, message = sparse.csr_array(X).asformat(form), "do not fit together"
+    setattr(S, part, change(getattr(S, part)))
     refused_everywhere(message, S, ())
     for ask in (ArraySource, private_train_test_split):
         refused(message, ask, S, Y)

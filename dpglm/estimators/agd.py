@@ -471,9 +471,7 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
         return cls(**{**published, **parameters})
 
     def _plan(self, budget: PrivacyBudget, metadata: PublicMetadata) -> AdaptivePlan:
-        numbers = {
-            name: check_number(name, getattr(self, name), **_LIMITS[name]) for name in _LIMITS
-        }
+        numbers = {k: check_number(k, getattr(self, k), **of) for k, of in _LIMITS.items()}
         numbers |= {name: check_whole(name, getattr(self, name)) for name in _WHOLE}
         n_splits = _AUTOMATIC_SPLITS if is_auto(self.n_splits) else self.n_splits
         limits = {"at_least": 1, "below": math.inf, "advice": "or 'auto'"}
@@ -483,10 +481,8 @@ class DPAGDClassifier(NamedLossMixin, NamedSchedules, WeightedClassifier):
             fraction = check_number("selection_fraction", fraction, **limits)
         check_choice("selection", self.selection, SELECTIONS)
         check_choice("accountant", self.accountant, ("auto", *ACCOUNTANTS))
-        automatic_iter = min(math.ceil(n_splits), 1000)
-        n_iter = check_whole(
-            "max_iter", automatic_iter if is_auto(self.max_iter) else self.max_iter
-        )
+        max_iter = min(math.ceil(n_splits), 1000) if is_auto(self.max_iter) else self.max_iter
+        n_iter = check_whole("max_iter", max_iter)
 
         left = 1 - metadata.count_fraction
         n_mu = budget.n_mu(metadata.n_samples, left)

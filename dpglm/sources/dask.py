@@ -43,7 +43,8 @@ def mapped(function: Callable[[Any], np.ndarray], X: Any) -> Any:
     nothing = example[:0]
     # Partitions without rows are not asked.
     ask = dask.delayed(lambda part: function(part) if part.shape[0] else nothing, pure=False)
-    parts = zip(_partitions(X), _rows_of_partitions(X), strict=True)
+    n_rows = X.chunks[0] if hasattr(X, "chunks") else (math.nan,) * X.npartitions
+    parts = zip(_partitions(X), n_rows, strict=True)
     answers = [((n, *example.shape[1:]), ask(part)) for part, n in parts]
     return array.concatenate([array.from_delayed(a, s, dtype=example.dtype) for s, a in answers])
 
@@ -269,11 +270,6 @@ def _pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
             "arrays by y.rechunk(X.chunks[0])."
         )
     return list(zip(_partitions(X), _partitions(y), strict=True))
-
-
-def _rows_of_partitions(data: Any) -> tuple[float, ...]:
-    """Return the numbers of rows, nan where they are not known."""
-    return data.chunks[0] if hasattr(data, "chunks") else (math.nan,) * data.npartitions
 
 
 def _partitions(data: Any) -> list[Any]:
