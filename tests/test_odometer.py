@@ -208,16 +208,19 @@ def test_a_file_that_is_not_that_of_the_block_stops_the_next_fit(change, n_earli
                 spend()
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("nested", ["", "before", "after", "in a new process"])
 def test_a_file_cut_back_to_where_its_block_began_stops_the_next_fit(nested, path, request):
     with PrivacyOdometer(path) as odometer:
-        begun = path.read_bytes()
-        with odometer if nested else contextlib.nullcontext():
+        begun, nothing = path.read_bytes(), contextlib.nullcontext()
+        with odometer if nested == "before" else nothing:
             clone(MODEL).fit(X, Y)
         path.write_bytes(begun)
         request.getfixturevalue("nothing_is_released")
-        with pytest.raises(OSError, match="emptied since its block began"):
-            clone(MODEL).fit(X, Y)
+        if nested == "in a new process":
+            odometer_module._lengths.clear()
+        for again in (odometer if nested == "after" else nothing, nothing):
+            with again, pytest.raises(OSError, match="emptied since its block began"):
+                clone(MODEL).fit(X, Y)
     assert "DPGLM_ODOMETER" not in os.environ
 
 
@@ -438,9 +441,8 @@ def test_the_total_of_parts_is_that_of_the_dearest_at_every_delta(path):
     for delta in (1e-3, 1e-6, 1e-9):
         dearest = max(pure.epsilon(delta), noisy.epsilon(delta))
         assert odometer.total.epsilon(delta) == pytest.approx(dearest)
-    assert (
-        "no record decides in which part of the records another one is" in odometer.total.statement
-    )
+    said = "no record decides in which part of the records another one is"
+    assert said in odometer.total.statement
     odometer.charge(noisy)
     odometer.part("b").charge(noisy)
     assert odometer.total == noisy + PrivacyLedger.parallel(pure, noisy + noisy)
@@ -533,7 +535,7 @@ def test_the_variable_may_name_a_file(path, monkeypatch):
     with pytest.raises(BudgetExceededError, match=r"limit of 0\.8"), PrivacyOdometer(path):
         clone(MODEL).set_params(epsilon=0.7).fit(X, Y)
     assert os.environ["DPGLM_ODOMETER"] and len(PrivacyOdometer(path).ledgers()) == 1
-    for text in ("[1, 2", '[{"path": "study.db", "file": null}]'):
+    for text in ("[1, 2", '[["study.db", null, 0]]'):
         monkeypatch.setenv("DPGLM_ODOMETER", text)
         with pytest.raises(ValueError, match=rf"{re.escape(text)}.* is neither a file nor"):
             clone(MODEL).fit(X, Y)

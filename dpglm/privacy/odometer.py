@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -50,7 +50,7 @@ _lock = threading.RLock()
 _waiting: WeakValueDictionary[Path, "PrivacyOdometer"] = WeakValueDictionary()
 # The blocks of this process that have begun and not ended.
 _open: list["_Entered"] = []
-# How many entries each file had when this process wrote it, by its mark.
+# How many entries each file had in blocks of this process or those it was started in, by its mark.
 _lengths: dict[str, int] = {}
 # The blocks of this context, the innermost last; a forked child begins without blocks.
 _entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
@@ -165,12 +165,12 @@ class PrivacyOdometer(KnownArguments, Printed):
             _waiting[self.path] = self
         if self._total().entries and epsilon is not None:
             with _opened(self.path) as file:
-                file.write(file.total(self._given))
+                file.write(file.total(**self._given))
 
     def _total(self) -> "_Total":
         """Return the limit and the entries that the file has now."""
         with _opened(self.path, writing=False) as file:
-            return file.total(self._given)
+            return file.total(**self._given)
 
     @property
     def epsilon(self) -> float | None:
@@ -259,15 +259,17 @@ class PrivacyOdometer(KnownArguments, Printed):
             If the total would exceed the limit; nothing is recorded then.
         """
         _waiting.pop(self.path, None)
-        _charge(self.path, OdometerRecord(ledger, _now(), self._part), self._given)
+        _charge(self.path, OdometerRecord(ledger, _now(), self._part), **self._given)
 
     def __enter__(self) -> "PrivacyOdometer":
         with _lock:
             _waiting.pop(self.path, None)
             blocks = _active()
             with _opened(self.path) as file:
-                file.write(file.total(self._given))
+                file.write(file.total(**self._given))
             block = _Block(str(self.path), file.mark)
+            if block.mark not in {each.mark for each in blocks}:
+                _lengths[file.mark] = len(file.lines)
             begun = _Entered(block, self, self._part)
             _open.append(begun)
             _entered.set((*_entered.get(), begun))
@@ -544,7 +546,7 @@ class _Entered:
     part: str | None
 
 
-def _charge(path: Path, entry: OdometerRecord, given: Mapping[str, Any] | None = None) -> None:
+def _charge(path: Path, entry: OdometerRecord, **given: Any) -> None:
     """Add an entry to a file, within its limit."""
     if entry.ledger.n_changed > 1:
         raise ValueError(
@@ -560,7 +562,7 @@ def _charge(path: Path, entry: OdometerRecord, given: Mapping[str, Any] | None =
             )
         # Raises unless all ledgers have one relation, and at most one of them a seed.
         sum([*(each.ledger for each in file.entries), entry.ledger], 0)
-        total, more, part = file.total(given), entry.ledger.events, entry.part
+        total, more, part = file.total(**given), entry.ledger.events, entry.part
         if not total.admits(more, part):
             raise BudgetExceededError(
                 f"This would bring the total{'' if part is None else f' about part {part!r}'} to "
@@ -569,6 +571,9 @@ def _charge(path: Path, entry: OdometerRecord, given: Mapping[str, Any] | None =
                 f"{path} records. Nothing was released; {total.left(part)}."
             )
         file.write(total, entry)
+    if marks - {None}:
+        with _lock:  # tell processes that start in the blocks how long the file is
+            _activate(_in_environment())
 
 
 @dataclass
@@ -609,9 +614,8 @@ class _File:
         """Differs from the mark of any other file in its place, a copy too."""
         return f"{self.path.stat().st_ino}-{self.key}"
 
-    def total(self, given: Mapping[str, Any] | None = None) -> _Total:
+    def total(self, **given: Any) -> _Total:
         """Return the entries and their limit, which later users may not change."""
-        given = given or {}
         for name in self.fixed.keys() & given.keys():
             if given[name] != self.fixed[name]:
                 raise ValueError(
@@ -674,7 +678,7 @@ def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
                 yield file
                 database.execute("COMMIT")
                 if writing:
-                    _lengths[file.mark] = len(file.lines)
+                    _lengths[file.mark] = max(len(file.lines), _lengths.get(file.mark, 0))
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -696,7 +700,10 @@ def _in_environment() -> list[_Block]:
             # The same file from now on, whatever the working directory is.
             text = os.environ[_VARIABLE] = str(plain_path(text).resolve())
             return [_Block(text)]
-        blocks = [_Block(*each) for each in json.loads(text)]
+        blocks = []
+        for *block, length in json.loads(text):
+            blocks.append(_Block(*block))
+            _lengths[blocks[-1].mark] = max(length, _lengths.get(blocks[-1].mark, 0))
         if not all(os.path.isabs(block.path) for block in blocks):
             raise ValueError("a path is relative")
     except (ValueError, TypeError) as error:
@@ -722,7 +729,7 @@ def _active() -> list[_Block]:
 
 
 def _activate(blocks: list[_Block]) -> None:
-    os.environ[_VARIABLE] = json.dumps(blocks)
+    os.environ[_VARIABLE] = json.dumps([(*b, _lengths.get(b.mark, 0)) for b in blocks])
     if not blocks:
         del os.environ[_VARIABLE]
 
