@@ -19,6 +19,7 @@ from dpglm.schema import (
     Target,
     load_schema,
 )
+from dpglm.schema.table import field_choices
 from dpglm.schema.values import distinct
 
 
@@ -202,3 +203,11 @@ def test_scaler_never_leaves_the_unit_interval():
 def test_scaler_refuses_bad_bounds(lower, upper, says):
     with pytest.raises(ValueError, match=re.escape(says)):
         PublicBoundsScaler(lower, upper).fit(np.zeros((3, 2)))
+
+
+def test_who_drafts_is_told_the_choices_of_every_field():
+    told = dict(line.split(": ", 1) for line in field_choices())
+    kinds = "number", "category", "boolean", "date", "ordinal", "text"
+    assert {field for kind in kinds for field in told.pop(kind).split(", ")} == {
+        field for fields in told for field in fields.split(" and ")
+    }

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cache, cached_property
 from importlib.resources import files
@@ -409,15 +409,22 @@ def _drafted(name: str, dtype: str) -> Column:
 
 
 @cache
-def _doubtful() -> dict[str, Any]:
-    """Return what names of columns may look like."""
-    return tomllib.loads(files("dpglm").joinpath("schema", "doubts.toml").read_text("utf-8"))
+def _of_drafts() -> dict[str, Any]:
+    """Return the choices of fields, and what names of columns may look like."""
+    return tomllib.loads(files("dpglm").joinpath("schema", "drafts.toml").read_text("utf-8"))
+
+
+def field_choices() -> Iterator[str]:
+    """Yield the kinds of columns with their fields, and the choices of each field, in a line."""
+    for kind, of in _KINDS.items():
+        yield f"{kind}: {', '.join(field.name for field in fields(of) if field.name != 'name')}"
+    yield from map(": ".join, _of_drafts()["choices"].items())
 
 
 def _doubt(column: Column) -> str:
     """Return a question about a column whose kind and name may not fit together, or nothing."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W\d_]+", " ", column.name)
-    for what, of in _doubtful().items():
+    for what, of in _of_drafts()["names"].items():
         if re.search(rf"\b({of['words']})\b", words.lower()) and _kind(column) in of["kinds"]:
             if what == "a year" and not column.to_fill_in and column.lower >= 1000:
                 return ""  # not an age, nor from the year 0

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from dpglm.privacy.ledger import PrivacyLedger
 from dpglm.privacy.odometer import PrivacyOdometer
 from dpglm.schema import Schema, load_schema
 from dpglm.schema.columns import FILL_IN
-from dpglm.schema.table import plain_path
+from dpglm.schema.table import field_choices, plain_path
 from dpglm.sources.csv import read_csv, read_texts, read_untyped
 from dpglm.study import PrivacyReport, compare, methods, plot
 from dpglm.study.comparison import encoded, one_line
@@ -383,6 +384,10 @@ _SCHEMA = [
      "they are", "FILE.json", load_schema),
 ]  # fmt: skip
 
+_SCHEMA_EPILOG = "\n".join(
+    textwrap.fill(f"  {line}", 80, subsequent_indent="    ") for line in field_choices()
+)
+
 
 def _schema(arguments: argparse.Namespace) -> int:
     """Draft the schema of a table, or check one against it.
@@ -401,8 +406,8 @@ def _schema(arguments: argparse.Namespace) -> int:
         frame = frame.assign(**dict.fromkeys(days, np.datetime64("NaT", "s")))
         draft = Schema.draft(frame, arguments.target, name=arguments.name)
         print(draft.to_json())
-        if draft.doubts:
-            print(*draft.doubts, sep="\n", file=sys.stderr)
+        choices = "dpglm schema --help lists the fields of each kind of column, and their choices."
+        print(*draft.doubts, choices, sep="\n", file=sys.stderr)
         return 0
     # Strings, as a fit reads them.
     found = arguments.check.check(read_texts(arguments.table).to_dict("list"))
@@ -512,7 +517,7 @@ _COMMANDS = {
     _compare: (_COMPARE, _COMPARE_EPILOG),
     _plan: (_PLAN, _PLAN_EPILOG),
     _audit: (_AUDIT, _AUDIT_EPILOG),
-    _schema: (_SCHEMA, None),
+    _schema: (_SCHEMA, _SCHEMA_EPILOG),
     _fit: (_FIT, None),
     _predict: (_PREDICT, None),
     _odometer: (_ODOMETER, None),
