@@ -444,7 +444,7 @@ def floating(rows: Any) -> np.ndarray | sparse.csr_array:
 
 
 class _Bounded:
-    """Encoded rows with a bound on their norms, which picked or copied rows alone keep."""
+    """Encoded rows with a bound on their norms, which picked rows alone keep."""
 
     max_row_norm: float | None = None
 
