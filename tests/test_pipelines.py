@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -309,6 +310,7 @@ def test_a_pipeline_costs_what_its_fit_costs():
     assert ledger.events == pipeline[-1].privacy_.events
     # One fit, in two places.
     assert total_privacy([pipeline, pipeline]) == total_privacy(iter([pipeline])) == ledger
+    assert total_privacy([pipeline, deepcopy(pipeline)]) == ledger
 
 
 def test_of_folds_the_scores_are_not_covered_and_the_fits_must_be_there():

@@ -137,3 +137,10 @@ def test_rounding_stays_within_its_bound():
             for move in (0.3, -0.3)
         ]
         assert np.abs(changes - exact).max() <= plan.rounding(np.abs(coef).sum(), 0.3) < 1e-3
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [0, 1, 2]])
+def test_rows_of_zeros_alone_are_rows_like_others(classes):
+    """Whether all rows are zeros is as private as they are."""
+    model = PrivGene(classes=classes, max_iter=2, fit_intercept=False)
+    assert model.fit(np.zeros((8, 3)), np.resize(classes, 8)).n_iter_ == 2

@@ -113,9 +113,9 @@ def test_the_range_of_counts_is_what_the_choice_is_charged_with(relation, most):
     pairs = itertools.product(counts, counts if relation == "replace_one" else [np.zeros(3)])
     assert max(np.ptp(np.subtract(one, other)) for one, other in pairs) == most
     with record() as tape:
-        choose(rows, [Says([0]), Says([1])], **under(relation, 300))
+        choose(rows, [Says([0]), Says([1]), None], **under(relation, 300))
     assert tape.releases[0].sensitivity == most
-    assert tape.releases[0].exact.tolist() == [0, 1]
+    assert tape.releases[0].exact.tolist() == [0, 1, 0]
 
 
 def test_probabilities_count_by_their_squared_errors_and_move_a_sum_by_one_at_most():
@@ -130,7 +130,7 @@ def test_probabilities_count_by_their_squared_errors_and_move_a_sum_by_one_at_mo
     assert rows.n_right(sure, soft=True) == rows.n_right(sure) == 13
     bare = DPLinearSVM(classes=[0, 1, 2]).fit(X, y)
     with record() as tape:
-        choose(rows, [model, sure])
+        choose(rows, [model, sure, None])
         choose(rows, [model, bare])
     assert tape.releases[0].exact[0] == rows.n_right(model, soft=True)
     assert tape.releases[1].exact[0] == rows.n_right(model)
@@ -156,7 +156,7 @@ class Hostile:
 def test_no_candidate_moves_a_sum_by_more_than_is_charged(soft, labels):
     rng = np.random.default_rng(0)
     for _ in range(60):
-        models = [Hostile(rng, labels) for _ in range(3)]
+        models = [*(Hostile(rng, labels) for _ in range(3)), None]
         X, y = rng.integers(0, 50, (9, 1)).astype(float), rng.choice(labels, 9)
         one, less = (
             np.array([rows.n_right(model, soft) for model in models])
@@ -196,6 +196,15 @@ def fails_at(monkeypatch, *numbers):
         return release(*given)
 
     monkeypatch.setattr(GaussianSum, "release", failing)
+
+
+def test_a_candidate_that_fails_after_its_first_draw_predicts_nothing_right(monkeypatch):
+    fails_at(monkeypatch, 4)
+    with record() as tape:
+        search = search_of().fit(X, Y)
+    counts = tape.releases[-3].exact
+    assert counts[1] == 0 and counts[[0, 2, 3]].all()
+    assert search.privacy_ == search.plan(*X.shape).ledger
 
 
 @pytest.mark.parametrize("number", [1, 3, 10])

@@ -63,7 +63,7 @@ class CandidateLosses(Records):
         for sign, out in ((1.0, sums[0]), (-1.0, sums[1])):
             for k in range(self._n_outputs):
                 moved = scores.copy()
-                moved.reshape(len(row), -1)[:, k] += sign * mutation * rows.data
+                moved.reshape(len(row), self._n_outputs)[:, k] += sign * mutation * rows.data
                 change = weight * (self._loss.value(moved, target) - before)
                 change = np.clip(change, -most, most)
                 out[:, k] = np.bincount(rows.indices, change, minlength=len(coef))

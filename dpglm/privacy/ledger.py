@@ -150,6 +150,10 @@ class PrivacyLedger(Printed):
         """
         return replace(self, n_changed=self.n_changed * check_whole("k", k))
 
+    def __deepcopy__(self, memo: Any) -> "PrivacyLedger":
+        """Return the ledger itself, which is immutable: that of a copied model counts once."""
+        return self
+
     def __radd__(self, other: object) -> "PrivacyLedger":
         """Let ``sum(ledgers)`` start from 0."""
         return self if other == 0 else NotImplemented

@@ -660,8 +660,13 @@ def _seal(key: str, fixed: str, lines: list[str]) -> str:
 def _opened(path: Path, writing: bool = True) -> Iterator[_File]:
     """Read a file in one transaction, locked if the block will write; an exception undoes it."""
     with _lock:
-        if writing:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in [each for each in path.parents if writing and not each.is_dir()][::-1]:
+            folder.mkdir(exist_ok=True)
+            if os.name != "nt":  # which cannot open a folder
+                # Else a power failure could lose a new folder, and all that it holds.
+                handle = os.open(folder.parent, os.O_RDONLY)
+                os.fsync(handle)
+                os.close(handle)
         if not path.exists():
             if not writing:
                 yield _File(path)

@@ -57,7 +57,9 @@ class LabelledRows:
         self._X, self._y, self.n_records, self._bound = X, y, len(y), error_bound
 
     def n_right(self, model: Any, soft: bool = False) -> float:
-        """Return the sum over counted rows."""
+        """Return the sum over counted rows; of a failed fit, None, 0."""
+        if model is None:
+            return 0.0
         with steps_alone():
             if self._bound is not None:
                 error = np.square((model.predict(self._X) - self._y) / self._bound)
@@ -83,7 +85,7 @@ class SearchVault(ChoosingVault):
         """
         choice = ExponentialSelection(score_range=self._moved_clips, epsilon=float(epsilon))
         # Sums are compared only with their like.
-        soft = all(hasattr(model, "predict_proba") for model in models)
+        soft = all(hasattr(model, "predict_proba") for model in models if model is not None)
         sums = lambda: np.array([self._sums.n_right(model, soft) for model in models])  # noqa: E731
         return self._release_choice(choice, sums)
 
@@ -260,11 +262,11 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             # That a candidate has learned little says nothing of the last fit.
             for kind in (UtilityWarning, ConvergenceWarning):
                 warnings.simplefilter("ignore", kind)
-            models = [_fit(self._configured(setting, **own), X, y) for setting in settings]
+            models = [_fitted(self._configured(setting, **own), X, y) for setting in settings]
         bound = None
         if classes is None:
-            found = [_private_step(each)[1].target_range_ for each in models]
-            bound = max((high - low) / 2 for low, high in found)
+            found = [_private_step(each)[1].target_range_ for each in models if each is not None]
+            bound = max([(high - low) / 2 for low, high in found], default=1.0)
         event, rows = ChoiceEvent(plan.choice_epsilon), LabelledRows(X, y, bound)
         vault = SearchVault(rows, [(event, 1)], plan.budget, entropy_source())
         best = vault.choose_model(models, plan.choice_epsilon)
@@ -431,3 +433,13 @@ def _fit(model: Any, X: Any, y: np.ndarray) -> Any:
     """Fit a model; the private estimator warns of public facts, and its steps of nothing."""
     _private_step(model)[1].fit(_encoded(model, X, y), y)
     return model
+
+
+def _fitted(model: Any, X: Any, y: np.ndarray) -> Any:
+    """Return a fitted candidate, or None if the fit failed once it had drawn noise."""
+    try:
+        return _fit(model, X, y)
+    except Exception as error:
+        if not hasattr(error, "privacy_ledger"):
+            raise
+        return None
