@@ -4,6 +4,7 @@ The bugs are those of the table ``BUGS`` in `planted_bugs`, with the program tha
 did.
 """
 
+import warnings
 from functools import partial
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 from planted_bugs import BUGS, shift_of
 from strategies import RELATIONS, under
 
-from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner
+from dpglm import DPLinearSVM, DPLogisticRegression, FullPreconditioner, seeded_noise
+from dpglm.audit import audit_estimator
 from dpglm.audit.choices import ChoiceCounts, audit_choices
 from dpglm.audit.designs import canary_scores
 from dpglm.audit.statistics import audit_scores
+from dpglm.baselines import MajorityClassifier
+from dpglm.exceptions import PrivacyWarning
 from dpglm.privacy.gaussian import gdp_epsilon
 from dpglm.schedules import DecayingClip
 
@@ -120,3 +124,10 @@ def test_the_power_of_every_audit_is_above_99_percent(bug, monkeypatch):
 def test_no_audit_of_the_table_raises_a_false_alarm(bug):
     result = bug.audit()
     assert result.passed, result.violations
+
+
+def test_audits_draw_fresh_noise_within_seeded_noise():
+    """The same noise in each of several fits would count as that of one."""
+    with seeded_noise(0), warnings.catch_warnings():
+        warnings.filterwarnings("error", "seeded_noise makes", PrivacyWarning)
+        assert audit_estimator(MajorityClassifier(epsilon=5.0)).passed

@@ -124,7 +124,7 @@ MAY_IMPORT = {
     "rounded_laplace": {"privacy.pure", "privacy.selection"},
     "entropy_source": {"estimators.base", "workflow.releases", "workflow.search"},
     "noise_seed": {"estimators.base", "workflow.releases"},
-    "seeded_noise": {"", "study.comparison", "study.utility"},
+    "seeded_noise": {"", "audit.report", "study.comparison", "study.utility"},
     "secret_choice": {"privacy.vault"},
     "Objective": {"privacy.vault"},
     "BlockObjective": {"privacy.vault"},

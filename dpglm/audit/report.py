@@ -23,6 +23,7 @@ from dpglm.checks import check_number, check_whole
 from dpglm.estimators.agd import DPAGDClassifier
 from dpglm.estimators.descent import DPLinearSVM, DPLogisticRegression
 from dpglm.estimators.regression import PrivateRegressor
+from dpglm.privacy.noise import seeded_noise
 from dpglm.tables import Printed
 
 # Each canary has two separate axes in a full second moment.
@@ -110,8 +111,8 @@ def audit_estimator(
 
     Notes
     -----
-    Rows, labels, step sizes, penalty and intercept are those of the audit. Not tested are traces
-    and overflow.
+    Rows, labels, step sizes, penalty and intercept are those of the audit, and noise is fresh also
+    within `seeded_noise`. Not tested are traces and overflow.
 
     Examples
     --------
@@ -130,9 +131,10 @@ def audit_estimator(
     sizes = check_whole("n_canaries", n_canaries), check_whole("n_fits", n_fits)
     rate = check_number("false_positive_rate", false_positive_rate, above=0, below=1)
     parts = []
-    for part, evidence in audit(estimator, *sizes, container):
-        test = audit_scores if isinstance(evidence, CanaryScores) else audit_choices
-        parts.append(replace(test(evidence, false_positive_rate=rate), name=part))
+    with seeded_noise(None):
+        for part, evidence in audit(estimator, *sizes, container):
+            test = audit_scores if isinstance(evidence, CanaryScores) else audit_choices
+            parts.append(replace(test(evidence, false_positive_rate=rate), name=part))
     return AuditReport(name, estimator.epsilon, estimator.delta, tuple(parts))
 
 
