@@ -244,6 +244,12 @@ def test_a_comparison_charges_the_odometer_that_it_is_given(capsys, tmp_path):
     assert main(["compare", *options]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "1 of 2 fits" in out and "beyond the limit of 1.2" in out
+    # What cannot work is refused before what can is charged.
+    refused = ["--estimators", "majority", "sgd-advanced", "--epsilons", "1e-6"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", *options, *refused])
+    assert "error: estimator sgd-advanced: epsilon=1e-06 with" in capsys.readouterr().err
+    assert len(PrivacyOdometer(path).entries()) == 1
 
 
 def test_the_version_and_whole_numbers_with_an_exponent(capsys):

@@ -252,6 +252,14 @@ def test_dayone_a_charge_is_synced_before_the_fit_goes_on(path, monkeypatch):
             clone(MODEL).fit(X, Y)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot open a folder")
+def test_new_folders_are_synced_with_the_folders_that_hold_them(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    with PrivacyOdometer(tmp_path / "a" / "b" / "study.db"):
+        assert synced == [folder.stat().st_ino for folder in (tmp_path, tmp_path / "a")]
+
+
 @pytest.mark.parametrize("fault", ["locked", "a folder is a file", "replaced while waited for"])
 def test_dayone_a_file_that_cannot_be_locked_or_written_stops_the_fit(
     fault, path, monkeypatch, nothing_is_released

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from sklearn.model_selection import KFold
 
 import dpglm
 from dpglm.audit.report import audit_estimator, audit_table
@@ -267,6 +269,14 @@ def _compare(arguments: argparse.Namespace) -> int:
                 tables[schema.name] = methods.drawn(own, arguments.n_samples)
         names = methods.select(arguments.estimators, quick=arguments.quick)
         settings = {"delta": arguments.delta, "max_iter": arguments.max_iter}
+        # A budget too small, or a missing package, raises now: before a charge, or hours of fits.
+        for name, epsilon, (X, y) in product(names, arguments.epsilons, tables.values()):
+            estimator = METHODS[name].with_parameters(epsilon=epsilon, **settings)
+            # The smallest training set belongs to the first fold.
+            training, _ = next(KFold(arguments.folds).split(X))
+            with _named(f"estimator {name}"):
+                if hasattr(estimator, "plan"):
+                    estimator.plan(len(training), X.shape[1], len(set(y.tolist())))
         estimators = {name: METHODS[name].with_parameters(**settings) for name in names}
         results = compare(
             tables, estimators, epsilons=arguments.epsilons, delta=arguments.delta,
