@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 # Before numpy is imported: two processes of tests would wait for the threads of one another.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -41,6 +42,26 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "client" in getattr(item, "fixturenames", ()) or item.path.stem[5:] in SELDOM:
             item.add_marker("slow")
+
+
+@pytest.fixture(autouse=True)
+def same_noise(request, monkeypatch):
+    """Let a test draw the same noise in each run, so that none fails by chance.
+
+    The samplers read a stream that depends on the name of the test alone. DPGLM_TEST_NOISE, any
+    text, gives all tests other noise: what they claim has to hold for all of it.
+    """
+    from dpglm.privacy import noise
+
+    name = os.environ.get("DPGLM_TEST_NOISE", "") + request.node.nodeid
+    genuine, stream = np.random.default_rng, np.random.default_rng(list(name.encode()))
+    monkeypatch.setattr(noise, "os", SimpleNamespace(urandom=stream.bytes))
+
+    def default_rng(seed=None):
+        return stream.spawn(1)[0] if seed is None else genuine(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", default_rng)
+    np.random.seed(stream.integers(2**32))
 
 
 @pytest.fixture(scope="session")

@@ -203,7 +203,8 @@ def test_entropy_that_fails_stops_the_fit_and_is_never_replaced(name, fault, mon
     assert model.plan(*X.shape).ledger in charged
 
 
-def test_words_of_forked_children_never_repeat():
+def test_words_of_forked_children_never_repeat(monkeypatch):
+    monkeypatch.setattr(noise, "os", os)
     source = entropy_source()
     words = source.words(64).tolist()
     for _ in range(4):

@@ -149,6 +149,7 @@ def test_no_random_byte_is_thrown_away(monkeypatch):
     assert (np.concatenate([parts.words(2), parts.words(3)]) == whole).all()
     read = []
     original = os.urandom
+    monkeypatch.setattr(noise, "os", os)
     monkeypatch.setattr(os, "urandom", lambda count: read.append(count) or original(count))
     system = entropy_source()
     assert len(system.words(5)) == 5 and read == [40]
