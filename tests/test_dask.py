@@ -245,6 +245,11 @@ def wrong_tables(X, y):
     yield partitioned(X, bad_y), "Partition 0 of X and y: y holds the label .*7"
     yield (frame.assign(u="text"), labels), "Partition 0 of X and y: X must be a table of numbers"
     yield (good_X, good_y.rechunk(1000)), "X has 5 partitions and y has 3"
+    yield (good_X, good_y[::-1].rechunk((SIZES[::-1],))), "Partition 0 .*: X has .* and y has "
+    words = good_y.map_blocks(lambda part: part.astype(str) if len(part) == SIZES[1] else part)
+    yield (good_X, words), "y must hold labels of one type; turn them all into strings"
+    single = good_y.map_blocks(lambda part: part[0] if len(part) == SIZES[1] else part)
+    yield (good_X, single), r"Partition 1 of X and y: y has shape \(\); list one value per row"
     yield (fewer, labels), r"Partition 0 of X and y.*\b699\b.*\b700\b"
     yield (frame.partitions[2], labels.partitions[2]), "all their partitions are empty"
     yield (good_X, y), "y must be a dask array or series"

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import stat
 import threading
 import traceback
@@ -521,6 +522,22 @@ def test_reading_ahead_keeps_order_errors_and_no_thread():
 def test_no_warning_of_a_reading_thread_reveals_the_data():
     largest = np.array([1e308])
     assert list(read_ahead(largest * factor for factor in (1.0, 100.0))) == [1e308, np.inf]
+
+
+def test_an_interrupt_ends_a_read_that_hangs():
+    freed, main = threading.Event(), threading.main_thread().ident
+
+    def items():
+        yield from [freed.wait(0.1)]
+        signal.pthread_kill(main, signal.SIGINT)
+        freed.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(read_ahead(items()))
+    (reader,) = [thread for thread in threading.enumerate() if thread.name == "dpglm-read"]
+    assert reader.daemon
+    freed.set()
+    reader.join()
 
 
 TABLE = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2

@@ -2,12 +2,12 @@
 
 import pickle
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property, partial
+from queue import Empty, Queue
 from tempfile import TemporaryFile
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -186,22 +186,38 @@ def make_changed(make, method, arguments, rows, labels, **options):
 
 def read_ahead(items: Iterator[Any]) -> Iterator[Any]:
     """Yield what an iterator yields and raise what it raises, running it ahead in a thread."""
+    # One that is ready and one that is being read, beside that in use.
+    found, is_over = Queue[Any](1), Event()
 
-    def following() -> Any:
+    def read() -> None:
         # A thread starts with numpy's own settings, and a warning would depend on the data.
         with np.errstate(all="ignore"):
-            return next(items, _END)
+            try:
+                for item in items:
+                    found.put(item)
+                    if is_over.is_set():
+                        return
+                found.put(_END)
+            except BaseException as error:
+                found.put(error)
 
-    pool = ThreadPoolExecutor(1, "dpglm-read")
+    # A daemon: a read that hangs must not keep a program from its end.
+    thread, patience = Thread(target=read, name="dpglm-read", daemon=True), None
+    thread.start()
     try:
-        # One that is ready and one that is being read, beside that in use.
-        ahead = deque(pool.submit(following) for _ in range(2))
-        while (item := ahead.popleft().result()) is not _END:
-            ahead.append(pool.submit(following))
+        while (item := found.get()) is not _END:
+            if isinstance(item, BaseException):
+                raise item
             yield item
+    except KeyboardInterrupt:
+        patience = 1.0  # in seconds
+        raise
     finally:
+        is_over.set()
+        with suppress(Empty):
+            found.get_nowait()
         # The next pass must not run into this one: an iterable may fill one array for both.
-        pool.shutdown(cancel_futures=True)
+        thread.join(patience)
 
 
 def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
@@ -212,5 +228,7 @@ def rows_of_a_block(asked: Any, bytes_per_row: float) -> int:
 
 
 def distinct_labels(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the sorted distinct values of some arrays."""
-    return np.unique(np.concatenate([np.unique(part) for part in parts]))
+    """Return the sorted distinct values of some arrays; refuse strings beside numbers."""
+    found = [np.unique(part) for part in parts]
+    is_mixed = len({part.dtype.kind in "OU" for part in found}) > 1
+    return np.unique(check_labels("y", np.concatenate(found, dtype=object if is_mixed else None)))

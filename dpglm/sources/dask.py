@@ -54,9 +54,10 @@ class ComputedSource(LocalSource):
 
     def __init__(self, template: Any, pairs: list[tuple[Any, Any]]) -> None:
         self.template, self.n_features = template, template.shape[1]
-        labels = [check_labels("y", y.compute()) for _, y in pairs]
+        self._pairs, self._numbers = pairs, range(len(pairs))
+        blocks = self._read(self._numbers)
+        labels = [self._next(number, blocks)[1] for number in self._numbers]
         self._numbers = [number for number, y in enumerate(labels) if len(y)]
-        self._pairs = pairs
         self.block_rows = _block_rows([len(y) for y in labels])
         self._distinct = distinct_labels(labels)
 
@@ -65,6 +66,10 @@ class ComputedSource(LocalSource):
 
     def observed_labels(self) -> np.ndarray:
         return self._distinct
+
+    def _encoded(self, rows: Any, labels: Any) -> tuple[Any, np.ndarray]:
+        held = _Rows(rows, labels)
+        return held.X, held.y
 
     def _read(self, wanted: Sequence[int]) -> Iterator[tuple[Any, np.ndarray]]:
         import dask
@@ -158,17 +163,16 @@ class _Rows:
     """Rows and labels of a partition, with the objectives made of them, on this worker alone."""
 
     def __init__(self, X: Any, y: Any) -> None:
-        self._X, self.y = floating(X), check_labels("y", y)
-        array = self._X.data if sparse.issparse(self._X) else self._X
+        self.X, self.y = floating(X), check_labels("y", y)
+        array = self.X.data if sparse.issparse(self.X) else self.X
         while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
             array = array.base
         if isinstance(array, (np.memmap, mmap.mmap)):
             # Rows of a mapped file must stay those whose norms are kept.
-            self._X = self._X.copy()
-        if len(self.y) != self._X.shape[0]:
+            self.X = self.X.copy()
+        if len(self.y) != self.X.shape[0]:
             raise ValueError(
-                f"X has {self._X.shape[0]} rows and y has {len(self.y)}; give y the partitions of "
-                "X."
+                f"X has {self.X.shape[0]} rows and y has {len(self.y)}; give y the partitions of X."
             )
         self._objectives: dict[int, Objective] = {}
 
@@ -176,18 +180,18 @@ class _Rows:
         """Return the objective of a recipe, made when first asked for."""
         if recipe.number not in self._objectives:
             # One thread each: Dask works on several partitions at a time.
-            self._objectives[recipe.number] = recipe.make(self._X, self.y, n_threads=1)
+            self._objectives[recipe.number] = recipe.make(self.X, self.y, n_threads=1)
         return self._objectives[recipe.number]
 
     def __len__(self) -> int:
         return len(self.y)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Rows, (self._X, self.y)
+        return _Rows, (self.X, self.y)
 
     def __sizeof__(self) -> int:
         """Return what it costs to move the rows, from which Dask decides where to work."""
-        X = self._X
+        X = self.X
         arrays = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
         return sum(array.nbytes for array in (*arrays, self.y))
 
@@ -259,8 +263,8 @@ def _pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
     if not hasattr(y, "to_delayed") or y.ndim != 1:
         raise ValueError(
             "y must be a dask array or series with one dimension, as X belongs to dask, got "
-            f"{type(y).__name__}; an array becomes one by dask.array.from_array(y, "
-            "chunks=X.chunks[0])."
+            f"{type(y).__name__} with ndim={getattr(y, 'ndim', None)}; an array becomes one by "
+            "dask.array.from_array(y, chunks=X.chunks[0])."
         )
     if hasattr(X, "chunks") and X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
