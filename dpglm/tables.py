@@ -22,6 +22,8 @@ _STYLE = """<style>
 .dpglm td, .dpglm th {padding: .15em 1em .15em 0; border: 0 solid #8886; border-bottom-width: 1px;
 vertical-align: top; white-space: pre-wrap; max-width: 45em; font-variant-numeric: tabular-nums}
 .dpglm .n {text-align: right}
+.dpglm p:has(b) {margin-top: 1em}
+.dpglm li:has(input) {list-style: none; text-indent: -1.7em}
 </style>"""
 
 
@@ -108,8 +110,8 @@ def _html_block(title: str, *contents: Content) -> str:
             )
             parts.append(f"<table>{''.join(rows)}</table>")
         elif isinstance(content[0], str):
-            points = (f"<li>{escape(point)}</li>" for point in content)
-            parts.append(f"<ul>{''.join(points)}</ul>")
+            points = (re.sub(r"^\[ \]", '<input type="checkbox">', escape(p)) for p in content)
+            parts.append(f"<ul><li>{'</li><li>'.join(points)}</li></ul>")
         else:
             parts.append(_html_table(content))
     return "".join(parts)

@@ -35,6 +35,7 @@ COMPARE = {
     "--csv {here}/notes.txt --schema {here}/s.json": "argument --csv: the table has none",
     "--csv {here}/no.csv --schema {here}/s.json": "argument --csv: [Errno 2] No such file",
     "--epsilons 1 x": "argument --epsilons: could not convert string to float: 'x'",
+    "--n-samples 0": "argument --n-samples: '0' must be a whole number, 1 or more",
     "--folds 301": "n_splits=301 greater than the number of samples: n_samples=300",
     "--output {here}/notes.txt": "line 1 of {here}/notes.txt is not a fit of",
     "--json {here}/notes.txt/t.json": "argument --json: {here}/notes.txt/t.json cannot be opened",
@@ -44,7 +45,7 @@ COMPARE = {
 PLAN = {
     "": "the following arguments are required: --n",
     "--n 9 --epsilon inf": "argument --epsilon: 'inf' must be finite",
-    "--n 1.5 --epsilon 1": "n_samples=1.5 must be a whole number, 1 or more",
+    "--n 1.5 --epsilon 1": "argument --n: '1.5' must be a whole number, 1 or more",
     "--n 9 --epsilon 1 --accuracy 0.9": "--accuracy needs --schema",
     "--n 9 --epsilon 1 --estimator tree": "argument --estimator: invalid choice: 'tree'",
     "--n 9 --epsilon 1e-9 --preconditioner none": "epsilon=1e-09 with delta=1e-06 is too small",
@@ -52,7 +53,7 @@ PLAN = {
 }
 AUDIT = {
     "--epsilon 1e-9": "logistic: epsilon=1e-09 ",
-    "--canaries 0": "logistic: n_canaries=0 must",
+    "--canaries 0": "argument --canaries: '0' must",
 }
 ODOMETER = {"{here}/none": "none does not exist", "{here}/notes.txt": "or not the file of"}
 COMMANDS = {"compare": COMPARE, "plan": PLAN, "audit": AUDIT, "odometer": ODOMETER}

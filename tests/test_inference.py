@@ -559,6 +559,8 @@ def test_what_is_hidden_is_printed_with_its_reason():
     assert "\nsuppressed: " in text
     two = replace(found.estimates, suppression_reasons=["one", "", "another", "one"])
     assert str(two).endswith("suppressed: one\nsuppressed: another")
+    none = replace(found.estimates, suppression_reasons=["one"] * len(found.names))
+    assert str(none) == "Unit  log-odds per unit\nAll numbers are suppressed.\nsuppressed: one"
     for level in (0.9, 95):
         with pytest.raises(ValueError, match=f"alpha={level} .* at most 0.5; it is 1 - level"):
             found.conf_int(level)

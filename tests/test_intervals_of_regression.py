@@ -178,6 +178,7 @@ def test_means_and_ratios_are_on_the_scale_of_the_target():
         assert_allclose(means.value, np.exp(scores) if log else scores, rtol=1e-9)
         assert (means.low < means.value).all() and (means.value < means.high).all()
         assert f"Dispersion  {results.dispersion:.4g}" in str(results)
+        assert f"Unit        {'log of the mean' if log else 'y'} per unit" in str(results)
         if log:
             ratios = results.ratios()
             assert_allclose(np.log(ratios.value), results.params, rtol=1e-9, atol=1e-12)

@@ -65,7 +65,7 @@ def test_the_total_is_the_sum_of_all_fits_and_outlives_the_block(path):
         assert odometer.total == first + second
     clone(MODEL).fit(X, Y)
     assert PrivacyOdometer(path).total == first + second
-    assert "2 fits recorded" in odometer.statement
+    assert "2 charges recorded" in odometer.statement
 
 
 def test_a_fit_beyond_the_limit_is_refused_before_anything_is_released(path, request):
@@ -368,7 +368,7 @@ def test_a_file_that_was_begun_without_a_limit_keeps_the_first_that_it_gets(path
         clone(MODEL).fit(X, Y)
     for other in ({"epsilon": 0.4}, {"epsilon": 0.5, "delta": 1e-7}):
         with pytest.raises(
-            ValueError, match=r"begun without a limit, .* used 0\.5.* Give a larger"
+            ValueError, match=r"begun without a limit, .* come to 0\.5.* Give a larger"
         ):
             PrivacyOdometer(path, **other)
     assert odometer.epsilon is None and "One more" not in str(odometer)

@@ -292,8 +292,10 @@ def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, 
     with PrivacyOdometer(tmp_path / "study.jsonl", epsilon=0.6) as odometer:
         found = private_scores(Known(), X, y, **settings)
         assert 0.4999 < found.privacy_.epsilon() <= 0.5
-        assert all(event.purpose for event, _ in found.privacy_.events)
-        (entry,) = odometer.entries()
+        purposes = [event.purpose for event, _ in found.privacy_.events]
+        assert all(purposes) and [row[0] for row in found.privacy_.rows()[1:]] == purposes
+        (entry,), (_, row) = odometer.entries(), odometer.rows()
+        assert row[-1].startswith("number of ") and "1 charge recorded" in str(odometer)
         assert (entry.ledger.events, entry.estimator) == (found.privacy_.events, "Known")
         with pytest.raises(BudgetExceededError):
             private_scores(Known(), X, y, **settings)

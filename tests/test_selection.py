@@ -189,13 +189,13 @@ def test_dp_accounting_agrees_on_concentrated_events(events, relation):
 @pytest.mark.parametrize("event", [FilterEvent(rho=0.02), FilterEvent(mu=0.2)])
 def test_a_filter_says_that_the_whole_budget_is_charged(event):
     ledger = ledger_of([event])
-    assert "; 1 privacy filter, charged with its whole budget" in ledger.statement
+    assert "; 1 budget, charged in full whatever was spent of it" in ledger.statement
     assert PrivacyLedger.from_dict(json.loads(json.dumps(ledger.to_dict()))) == ledger
     double = FilterEvent(rho=0.08) if event.mu is None else FilterEvent(mu=0.4)
     implied = ledger_of([double]).epsilon()
     assert f"implies epsilon={rounded_up(implied)} under replace_one" in ledger.statement
     both = ledger + ledger_of([GaussianEvent(10.0)])
-    assert "1 release and 1 privacy filter" in str(both)
+    assert "1 release and 1 budget, charged" in str(both)
     assert both.rho() == pytest.approx(0.025)
 
 

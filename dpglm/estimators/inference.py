@@ -34,7 +34,7 @@ _LITTLE = 0.25
 
 
 class _Link(NamedTuple):
-    """The unit of scores, the name of means, means at scores, and their slopes at means."""
+    """The unit of scores, or "" for the target's, the name of means, means, and their slopes."""
 
     unit: str
     of_mean: str
@@ -45,7 +45,7 @@ class _Link(NamedTuple):
 _LINKS = {
     "logit": _Link("log-odds", "probability", expit, lambda p: p * (1 - p)),
     "log": _Link("log of the mean", "mean", np.exp, lambda mean: mean),
-    "identity": _Link("mean", "mean", np.asarray, np.ones_like),
+    "identity": _Link("", "mean", np.asarray, np.ones_like),
 }
 
 
@@ -133,9 +133,11 @@ class Estimates(Printed):
         columns = self.columns()
         rows = zip(self.names, *columns.values(), strict=True)
         cells = [["", *columns], *([name, *map(_text, row, columns)] for name, *row in rows)]
-        reasons = filter(None, dict.fromkeys(self.suppression_reasons))
+        reasons, shown = dict.fromkeys(filter(None, self.suppression_reasons)), [cells, *self.notes]
+        if all(self.suppression_reasons):
+            shown = ["All numbers are suppressed."]
         head = {**self.metadata, "Unit": self.unit}
-        yield "", head, cells, *self.notes, *(f"suppressed: {reason}" for reason in reasons)
+        yield "", head, *shown, *(f"suppressed: {reason}" for reason in reasons)
 
 
 def _text(cell: str | float, column: str) -> str:
@@ -255,7 +257,7 @@ class InferenceResults(Printed):
     @cached_property
     def estimates(self) -> Estimates:
         """All parameters, with errors and intervals."""
-        unit = f"{self._link.unit} per unit"
+        unit = f"{self._unit} per unit"
         if self.schema is not None:
             unit += ", of curves from bound to bound; categories against their reference"
         return replace(self._linear(*self._parameters), unit=unit)
@@ -284,10 +286,11 @@ class InferenceResults(Printed):
         ends = values - half, values + half
         return Estimates(
             names, values, error, sampling, privacy, *ends, self.level, suppression_reasons,
-            unit=self._link.unit if scores is None else self._link.of_mean,
+            unit=self._unit if scores is None else self._link.of_mean,
         )  # fmt: skip
 
     _link = property(lambda self: _LINKS[self.link])
+    _unit = property(lambda self: self._link.unit or self.target)
 
     @property
     def dispersion(self) -> float | None:

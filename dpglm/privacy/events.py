@@ -330,9 +330,9 @@ def joined(runs: Iterable[tuple[Event, int]]) -> tuple[tuple[Event, int], ...]:
     return tuple((event, sum(n for _, n in same)) for (event, _), same in by_event)
 
 
-def counted(runs: Iterable[tuple[Event, int]]) -> Counter[Event]:
+def counted(runs: Iterable[tuple[Any, int]]) -> Counter[Any]:
     """Return the total count of each event."""
-    counts: Counter[Event] = Counter()
+    counts: Counter[Any] = Counter()
     for event, count in runs:
         counts[event] += count
     return counts

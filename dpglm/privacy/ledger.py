@@ -311,12 +311,13 @@ class PrivacyLedger(Printed):
     def rows(self) -> list[tuple[str, ...]]:
         """Return a head, and a row for each kind of release: what for, and how often."""
         rows = [("released", "kind", "count", "parameters")]
-        for event, count in counted(single_releases(self.events)).items():
+        runs = (((event, event.purpose), n) for event, n in single_releases(self.events))
+        for (event, purpose), count in counted(runs).items():
             numbers = (
                 f"{name}={value if isinstance(value, str) else f'{value:.6g}'}"
                 for name, value in _parameters(event).items()
             )
-            rows.append((event.purpose, event.kind, str(count), ", ".join(numbers)))
+            rows.append((purpose, event.kind, str(count), ", ".join(numbers)))
         return rows
 
     def _with(self, other: "PrivacyLedger", events: Runs, assumption: str) -> "PrivacyLedger":
@@ -354,17 +355,14 @@ class PrivacyLedger(Printed):
 
     @property
     def _releases(self) -> str:
-        n_filters = self._count_of(FilterEvent)
-        parts = []
-        if self.n_releases > n_filters or not n_filters:
-            n_fixed = self.n_releases - n_filters
-            sampled = self._count_of(SampledGaussianEvent)
+        n_filters, sampled = map(self._count_of, (FilterEvent, SampledGaussianEvent))
+        n_fixed, parts = self.n_releases - n_filters, []
+        if n_fixed or not n_filters:
             batches = f", {sampled} of them from random batches" if sampled else ""
             parts.append(f"{n_fixed} release{'s' if n_fixed != 1 else ''}{batches}")
         if n_filters:
             many = "s, each" if n_filters != 1 else ","
-            spent = "charged with its whole budget whatever was spent"
-            parts.append(f"{n_filters} privacy filter{many} {spent}")
+            parts.append(f"{n_filters} budget{many} charged in full whatever was spent of it")
         apart = any(isinstance(event, ParallelEvent) for event, _ in self.events)
         return " and ".join(parts) + (" (about parts of the records that share none)" * apart)
 

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, repeat
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -63,7 +64,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class OdometerRecord:
-    """The public record of one fit in an odometer's file.
+    """The public record of one charge in an odometer's file.
 
     Parameters
     ----------
@@ -72,9 +73,9 @@ class OdometerRecord:
     time : str
         Time in UTC.
     part : str, default=None
-        The part of the records that the fit was about; ``None`` is all of them.
+        The part of the records that it was about; ``None`` is all of them.
     estimator : str, default=None
-        The name of its class.
+        The class of the model that was fitted, or scored.
     """
 
     ledger: PrivacyLedger
@@ -188,16 +189,16 @@ class PrivacyOdometer(KnownArguments, Printed):
         return self._total().adaptive
 
     def entries(self) -> list[OdometerRecord]:
-        """Return the records of all fits, in order."""
+        """Return the records of all charges, in order."""
         return [*self._total().entries]
 
     def ledgers(self) -> list[PrivacyLedger]:
-        """Return the recorded costs, one ledger for each fit, in order."""
+        """Return the recorded costs, one ledger for each charge, in order."""
         return [entry.ledger for entry in self.entries()]
 
     @property
     def total(self) -> PrivacyLedger | None:
-        """The ledger of all fits so far, those about parts in parallel; None before the first."""
+        """The ledger of all charges, those about parts in parallel; None before the first."""
         by_part: dict[str | None, list[PrivacyLedger]] = {None: []}
         for entry in self.entries():
             by_part.setdefault(entry.part, []).append(entry.ledger)
@@ -211,7 +212,7 @@ class PrivacyOdometer(KnownArguments, Printed):
         return self._total().used()
 
     def cumulative_epsilon(self) -> list[float]:
-        """Return the epsilon that was used after each of ``n`` fits, shape (n,)."""
+        """Return the epsilon that was used after each of ``n`` charges, shape (n,)."""
         total = self._total()
         ends = range(1, len(total.entries) + 1)
         return [replace(total, entries=total.entries[:n]).used() for n in ends]
@@ -297,14 +298,16 @@ class PrivacyOdometer(KnownArguments, Printed):
         _stop_reusable_workers()
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a head, and a row for each fit: its epsilon, and what was used by then."""
-        rows = [("fit", "time", "part", "estimator", "epsilon", "used")]
-        # Another process may record a fit in between.
-        fits = zip(self.entries(), self.cumulative_epsilon(), strict=False)
-        for number, (fit, used) in enumerate(fits, 1):
-            time = fit.time[:16].replace("T", " ")
-            costs = rounded_up(fit.ledger.epsilon(self.delta)), rounded_up(used)
-            rows.append((str(number), time, fit.part or "-", fit.estimator or "-", *costs))
+        """Return a head, and a row for each charge: its cost, what was used by then, what for."""
+        rows = [("charge", "time", "part", "estimator", "epsilon", "used", "released")]
+        # Another process may record a charge in between.
+        charges = zip(self.entries(), self.cumulative_epsilon(), strict=False)
+        for number, (charge, used) in enumerate(charges, 1):
+            facts = charge.time[:16].replace("T", " "), charge.part or "-", charge.estimator or "-"
+            costs = rounded_up(charge.ledger.epsilon(self.delta)), rounded_up(used)
+            purposes = dict.fromkeys(row[0].partition(",")[0] for row in charge.ledger.rows()[1:])
+            released = shorten("; ".join(purposes), 60, placeholder=" ...")
+            rows.append((str(number), *facts, *costs, released))
         return rows
 
     def _blocks(self) -> Iterator[Any]:
@@ -321,23 +324,23 @@ class PrivacyOdometer(KnownArguments, Printed):
         total = self._total()
         if not total.entries:
             return f"Nothing is recorded in {self.path.name}."
-        used, n_fits = rounded_up(total.used()), len(total.entries)
+        used, n = rounded_up(total.used()), len(total.entries)
         at = f"at delta={total.delta:g} under {total.entries[0].ledger.neighboring_relation}"
-        fits = f"{n_fits} fit{'s' if n_fits > 1 else ''} recorded in {self.path.name}"
+        charges = f"{n} charge{'s' if n > 1 else ''} recorded in {self.path.name}"
         if total.is_filter:
             return (
-                f"{fits}: budget used epsilon={used} of {total.epsilon:g}; the guarantee is the "
+                f"{charges}: budget used epsilon={used} of {total.epsilon:g}; the guarantee is the "
                 f"limit, epsilon={total.epsilon:g} {at}, whatever followed from earlier results."
             )
         limit = "" if total.epsilon is None else f" of {total.epsilon:g}"
-        return f"{fits}: epsilon={used}{limit} {at}, if all settings were fixed in advance."
+        return f"{charges}: epsilon={used}{limit} {at}, if all settings were fixed in advance."
 
     def __repr__(self) -> str:
         return f"<PrivacyOdometer: {self.statement}>"
 
 
 def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
-    """Charge a fit to the odometers of all ``with`` blocks that it runs in, before it releases.
+    """Charge a plan to the odometers of all ``with`` blocks that it runs in, before it releases.
 
     If one of them refuses it, blocks around that one keep the entry: never less than was released.
     """
@@ -603,7 +606,7 @@ class _File:
 
     @cached_property
     def entries(self) -> list[OdometerRecord]:
-        """The records of all fits, in order."""
+        """The records of all charges, in order."""
         return [
             OdometerRecord(**{**record, "ledger": PrivacyLedger.from_dict(record["ledger"])})
             for record in map(json.loads, self.lines)
@@ -627,7 +630,7 @@ class _File:
         if not self.fixed and not total.admits():
             raise ValueError(
                 f"epsilon={total.epsilon!r}, but {self.path} was begun without a limit, and its "
-                f"fits have used {rounded_up(total.used())} at delta={total.delta:g}. Give a "
+                f"charges come to {rounded_up(total.used())} at delta={total.delta:g}. Give a "
                 "larger limit, or none."
             )
         return total

@@ -8,7 +8,6 @@ import math
 import os
 import sys
 import textwrap
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -133,10 +132,11 @@ def _typed(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     return typed
 
 
-def _whole(text: str) -> float:
-    """Return a number, a whole one as such, which may be written as 1e5."""
-    number = float(text)
-    return int(number) if number.is_integer() else number
+def _whole(text: str) -> int:
+    """Return a whole number of one or more, which may be written as 1e5."""
+    if not (float(text) >= 1 and float(text).is_integer()):
+        raise ValueError(f"{text!r} must be a whole number, 1 or more")
+    return int(float(text))
 
 
 def _finite(text: str) -> float:
@@ -219,8 +219,8 @@ _COMPARE = [
      "N", _whole),
     ("--folds", "", "K", _whole, 5),
     ("--repeats", "", "R", _whole, 1),
-    ("--seed", "makes the noise reproducible; default: fresh", "S", _whole),
-    ("--jobs", "number of processes", "J", _whole, 1),
+    ("--seed", "makes the noise reproducible; default: fresh", "S", int),
+    ("--jobs", "number of processes", "J", int, 1),
     ("--output", "finished fits, which are not repeated: the same command continues where it was "
      "interrupted", "FILE.jsonl", _output),
     ("--plot", "a figure for each dataset", "FILE.png", _figure),
@@ -354,13 +354,11 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     The exit code is 1 if an estimator is not as private as it claims.
     """
-    begin, reports, missing = time.perf_counter(), [], []
+    reports, missing = [], []
     names = [*AUDITED] if arguments.all else [arguments.estimator or "logistic"]
     for number, name in enumerate(names, 1):
         if arguments.all:
-            seconds = time.perf_counter() - begin
-            progress = f"{number} of {len(names)}, after {seconds:.0f} s: auditing {name}"
-            print(progress, file=sys.stderr, flush=True)
+            print(f"{number} of {len(names)}: auditing {name}", file=sys.stderr, flush=True)
         method = AUDITED[name]
         try:
             # That delta is large for so few records is no matter: they are artificial.
@@ -380,9 +378,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     failed = [report for report in reports if not report.passed]
     print("", *(report.verdict for report in (failed if arguments.all else reports)), sep="\n")
     if arguments.all:
-        seconds = time.perf_counter() - begin
         passed = f"{len(reports) - len(failed)} of {len(reports)} audits passed"
-        print(f"{passed} in {seconds:.0f} s, {len(missing)} were not run.")
+        print(f"{passed}, {len(missing)} were not run.")
     return 1 if failed else 0
 
 
@@ -488,12 +485,12 @@ def _predict(arguments: argparse.Namespace) -> int:
 
 _ODOMETER = [
     ("file", "of a PrivacyOdometer", "FILE", plain_path),
-    ("--plot", "draw what was used, fit by fit", "FILE.png", _figure),
+    ("--plot", "draw what was used, charge by charge", "FILE.png", _figure),
 ]
 
 
 def _odometer(arguments: argparse.Namespace) -> int:
-    """Print what the fits of a study have used of its limit, and what remains."""
+    """Print what a study has used of its limit, and what remains."""
     if not arguments.file.exists():
         raise ValueError(f"{arguments.file} does not exist")
     odometer = PrivacyOdometer(arguments.file)

@@ -116,7 +116,7 @@ def plot(found: Any, ax: Any = None, **options: Any) -> Display:
     Figures cost no privacy.
 
     =====================  =====================================================================
-    `PrivacyOdometer`      Use of a study's limit, fit by fit.
+    `PrivacyOdometer`      Use of a study's limit, by charges.
     ``PrivateScores``      Curves and confusion matrix, with intervals of 95 percent; in the matrix,
                            those of the noise alone.
     ``inference()``        Intervals; the thick part is due to the draw of the records alone.
@@ -154,7 +154,7 @@ def _odometer(odometer: PrivacyOdometer) -> Display:
         if odometer.epsilon is not None:
             axes.axhline(odometer.epsilon, color="C3", linestyle="--", label="limit")
         label = f"epsilon at delta={odometer.delta:g}"
-        axes.set(xlabel="number of fits", ylabel=label, ylim=(0, None))
+        axes.set(xlabel="number of charges", ylabel=label, ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend()
 

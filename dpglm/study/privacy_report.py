@@ -170,6 +170,10 @@ class PrivacyReport(Printed):
         ledger, delta = self.ledger, rounded_up(self.ledger.reporting_delta)
         swapped = ledger.neighboring_relation == "replace_one"
         asked = "which of two records was" if swapped else "whether one record was"
+        attacks = [
+            [rate, attack_power(ledger, rate), *(posterior(ledger, p, rate) for p in PRIORS)]
+            for rate in RATES
+        ]
         yield (
             f"Privacy report: {self.name}",
             "Laid out by the questions of NIST SP 800-226 (https://doi.org/10.6028/NIST.SP.800-226)"
@@ -187,14 +191,7 @@ class PrivacyReport(Printed):
             "that it names, by the odds before:",
             [
                 ("false alarms", "found, at most", *(f"sure at {_percent(p)}" for p in PRIORS)),
-                *(
-                    [
-                        _percent(rate),
-                        _percent(attack_power(ledger, rate)),
-                        *(_percent(posterior(ledger, prior, rate)) for prior in PRIORS),
-                    ]
-                    for rate in RATES
-                ),
+                *([*map(_percent, row)] for row in attacks),
             ],
         )
         yield (
