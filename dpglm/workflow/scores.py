@@ -236,7 +236,8 @@ def private_scores(
     Notes
     -----
     Guarantee: (epsilon, delta)-differential privacy for the scored records. All scores follow from
-    a few statistics, each released once; `ScoreVault` proves each sensitivity. A null record, whose
+    a few statistics, each released once: `ScoreVault` has the proof. Where delta = 0 needs less
+    noise, they are released together: ``dpglm.privacy.pure`` has the proof. A null record, whose
     squared norm overflows, adds nothing to any sum under ``"zero_out"``: in a share it is half
     right. Intervals hold for a random sample that no fit saw. The page on scores has the methods.
 
