@@ -1,6 +1,7 @@
 """Raw columns of any table as numpy arrays and distinct values, and encoded rows with a bound."""
 
 import math
+import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -381,12 +382,14 @@ def _is_sound(X: Any) -> bool:
     elif X.format == "dia":
         indices = (X.offsets,)
         sparse.dia_array((X.data, X.offsets), X.shape)
+        may &= X.data.ndim == 2
         may &= ((X.offsets >= -X.shape[0]) & (X.offsets <= X.shape[1])).all()
     else:
         indices = X.indices, X.indptr
         getattr(sparse, f"{X.format}_array")((X.data, *indices), X.shape).check_format()
-        may &= not np.mod(X.shape, getattr(X, "blocksize", 1)).any()
-        may &= (X.indptr[1:] >= X.indptr[:-1]).all()
+        may &= not any(map(operator.mod, X.shape, getattr(X, "blocksize", (1, 1))))
+        # An end of 64 bits without a sign would become a negative one, and no index be checked.
+        may &= (X.indptr[1:] >= X.indptr[:-1]).all() and X.indptr[-1] <= len(X.indices)
     return bool(may) and all(each.dtype.kind in "iu" for each in indices)
 
 
