@@ -549,6 +549,17 @@ def test_the_variable_may_name_a_file(path, monkeypatch):
             clone(MODEL).fit(X, Y)
 
 
+@pytest.mark.parametrize("lose", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_a_file_that_the_variable_names_cannot_begin_anew(lose, path, monkeypatch):
+    with PrivacyOdometer(path, epsilon=0.8):
+        pass
+    monkeypatch.setenv("DPGLM_ODOMETER", str(path))
+    clone(MODEL).fit(X, Y)
+    lose(path)
+    with pytest.raises(OSError, match="deleted, replaced or emptied"):
+        clone(MODEL).fit(X, Y)
+
+
 def test_a_relative_name_in_the_variable_stays_the_same_file(tmp_path, monkeypatch):
     monkeypatch.setenv("DPGLM_ODOMETER", "study.db")
     for folder in (tmp_path, tmp_path / "elsewhere"):

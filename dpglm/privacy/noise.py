@@ -105,9 +105,9 @@ def rounded_gaussian(size: int, scale: float, entropy: EntropySource) -> np.ndar
     Bit 0 of a word is the sign; the other 63 bits ``k`` place the tail probability in
     ``[k, k + 1) / 2**64``, whose quantile times ``scale`` is rounded. In the far tail and near
     half-integers decimal arithmetic decides, with more bits if needed. At a scale of 2^30 these are
-    about 5e-5 of the draws. The distribution is therefore that of
-    an exact Gaussian, rounded. No floating-point artefact of the sampler reaches a release (Mironov
-    2012, "On significance of the least significant bits for differential privacy").
+    about 5e-5 of the draws. The distribution is therefore that of an exact Gaussian, rounded. No
+    floating-point artefact of the sampler reaches a release (Mironov 2012, "On significance of the
+    least significant bits for differential privacy").
 
     The time depends on no record, and does not tell how large a draw is: each takes the same steps.
     Decimal arithmetic takes longer, and up to a fifth less for small draws.

@@ -53,6 +53,8 @@ _waiting: WeakValueDictionary[Path, "PrivacyOdometer"] = WeakValueDictionary()
 _open: list["_Entered"] = []
 # How many entries each file had in blocks of this process or those it was started in, by its mark.
 _lengths: dict[str, int] = {}
+# The marks of the files that the environment variable named when a fit was first charged to them.
+_named: dict[str, str] = {}
 # The blocks of this context, the innermost last; a forked child begins without blocks.
 _entered: ContextVar[tuple["_Entered", ...]] = ContextVar("entered", default=())
 if hasattr(os, "register_at_fork"):
@@ -213,9 +215,8 @@ class PrivacyOdometer(KnownArguments, Printed):
 
     def cumulative_epsilon(self) -> list[float]:
         """Return the epsilon that was used after each of ``n`` charges, shape (n,)."""
-        total = self._total()
-        ends = range(1, len(total.entries) + 1)
-        return [replace(total, entries=total.entries[:n]).used() for n in ends]
+        entries = (total := self._total()).entries
+        return [replace(total, entries=entries[: n + 1]).used() for n in range(len(entries))]
 
     def remaining(self) -> float:
         """Return the largest epsilon that one more full-batch fit may have, rounded down.
@@ -556,7 +557,8 @@ def _charge(path: Path, entry: OdometerRecord, **given: Any) -> None:
             f"This ledger is for data sets that differ in {entry.ledger.n_changed} records; an "
             "odometer adds up costs of one record. Charge the ledger that group was called on."
         )
-    marks = {block.mark for block in _active() if block.path == str(path)}
+    blocks = [block for block in _active() if block.path == str(path)]
+    marks = {block.mark or _named.get(block.path) for block in blocks}
     with _opened(path) as file:
         if not marks <= {None, file.mark} or len(file.lines) < _lengths.get(file.mark, 0):
             raise OSError(
@@ -574,7 +576,9 @@ def _charge(path: Path, entry: OdometerRecord, **given: Any) -> None:
                 f"{path} records. Nothing was released; {total.left(part)}."
             )
         file.write(total, entry)
-    if marks - {None}:
+    if None in marks:
+        _named[str(path)] = file.mark
+    if any(block.mark for block in blocks):
         with _lock:  # tell processes that start in the blocks how long the file is
             _activate(_in_environment())
 

@@ -1,7 +1,6 @@
 """Raw columns of any table as numpy arrays and distinct values, and encoded rows with a bound."""
 
 import math
-import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -358,15 +357,13 @@ def _has_na(X: Any) -> bool:
 
 def check_sparse(X: Any) -> None:
     """Raise a ValueError if the parts of a sparse matrix do not fit: compiled code trusts them."""
-    try:
-        sound = _is_sound(X)
-    except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError):
-        sound = False
-    if not sound:
-        raise ValueError(
-            f"X is a sparse {X.format.upper()} matrix whose parts do not fit together. Its index "
-            "arrays must be whole numbers within a shape of two dimensions; make the matrix anew."
-        )
+    with suppress(ArithmeticError, AttributeError, IndexError, TypeError, ValueError):
+        if _is_sound(X):
+            return
+    raise ValueError(
+        f"X is a sparse {X.format.upper()} matrix whose parts do not fit together. Its index "
+        "arrays must be whole numbers within a shape of two dimensions; make the matrix anew."
+    )
 
 
 def _is_sound(X: Any) -> bool:
@@ -382,12 +379,11 @@ def _is_sound(X: Any) -> bool:
     elif X.format == "dia":
         indices = (X.offsets,)
         sparse.dia_array((X.data, X.offsets), X.shape)
-        may &= X.data.ndim == 2
-        may &= ((X.offsets >= -X.shape[0]) & (X.offsets <= X.shape[1])).all()
+        may &= X.data.ndim == 2 and ((X.offsets >= -X.shape[0]) & (X.offsets <= X.shape[1])).all()
     else:
         indices = X.indices, X.indptr
         getattr(sparse, f"{X.format}_array")((X.data, *indices), X.shape).check_format()
-        may &= not any(map(operator.mod, X.shape, getattr(X, "blocksize", (1, 1))))
+        may &= not any(map(int.__mod__, X.shape, getattr(X, "blocksize", (1, 1))))
         # An end of 64 bits without a sign would become a negative one, and no index be checked.
         may &= (X.indptr[1:] >= X.indptr[:-1]).all() and X.indptr[-1] <= len(X.indices)
     return bool(may) and all(each.dtype.kind in "iu" for each in indices)

@@ -77,14 +77,13 @@ class Objective:
     X (n, n_features) is a finite ndarray or CSR matrix, float64 or float32: not copied if
     row-major. Repeated columns of a CSR matrix are summed. `target` (n,) is -1 or +1 for one output
     and the index of the class for K outputs: `Softmax`, or one-vs-rest with K in `n_outputs`. A
-    `NumericLoss` has numbers, and one output.
-    `class_weight` holds the public weight of each class (for one output: of -1, then of +1). These
-    weights multiply the gradient before clipping, and so do `row_weights` (n,), from 0 to the
-    public `max_weight`. `groups` (n,) holds the number of each row's group, from 0 on, of at most
-    the public `max_contributions` rows. `n_threads`, by default numba's limit, never changes a
-    result. `norms` are the `Objective.norms` after later calls of `scaled`, `in_basis` and
-    `weighed`, kept from an earlier pass over the same rows: none are then computed. Empty `norms`
-    will be collected: the fingerprint of the rows is taken before them.
+    `NumericLoss` has numbers, and one output. `class_weight` holds the public weight of each class
+    (for one output: of -1, then of +1). These weights multiply the gradient before clipping, and so
+    do `row_weights` (n,), from 0 to the public `max_weight`. `groups` (n,) holds the number of each
+    row's group, from 0 on, of at most the public `max_contributions` rows. `n_threads`, by default
+    numba's limit, never changes a result. `norms` are the `Objective.norms` after later calls of
+    `scaled`, `in_basis` and `weighed`, kept from an earlier pass over the same rows: none are then
+    computed. Empty `norms` will be collected: the fingerprint of the rows is taken before them.
 
     All sums are private: only a mechanism may release them, and what `confirm` says. So is
     `n_records`, the number of rows or groups, where the number of records is.
