@@ -34,6 +34,7 @@ from dpglm.workflow.releases import (
     NoisyTable,
     ScoredRecords,
     ScoreVault,
+    counted_rows,
     prefix_root,
     records_of_labels,
 )
@@ -107,6 +108,13 @@ def held(kinds):
         return records_of_labels(Said(), np.transpose(X), label.astype(int), list(STATISTICS), 1)
 
 
+@pytest.mark.parametrize("other", [1, "north", None, [1, 2]])
+def test_whether_a_row_is_a_null_record_depends_on_no_other_row(other):
+    rows = np.full((4, 1), 1e308, dtype=object)
+    rows[0, 0] = other
+    assert counted_rows(Said(), rows).tolist() == [True, False, False, False]
+
+
 OF_NUMBERS = ["squared", "fourth", "absolute", "deviance", "target", "variation", "null"]
 OF_NUMBERS += ["r2", "d2"]
 OF_LABELS = [name for name in STATISTICS if name not in OF_NUMBERS]
@@ -165,6 +173,17 @@ def largest_move_of_answers(model, scores, n=100):
         tapes.append(tape.releases[0].exact)
         X[0] = 0
     return np.abs(tapes[0] - tapes[1]).max()
+
+
+class Unsure(Said):
+    """Predicts a word for some rows."""
+
+    def predict(self, X):
+        return [1 if x else "none" for x in X[:, 0]]
+
+
+def test_a_prediction_of_another_type_does_not_change_the_others():
+    assert 0.9 < largest_move_of_answers(Unsure(), ["accuracy"]) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("scores", ["accuracy", "confusion_matrix"])

@@ -4,7 +4,7 @@ import math
 import traceback
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -411,7 +411,7 @@ def records_of_labels(
             "scikit-learn's are."
         )
     label, predicted = _indices(y, classes), _indices(model.predict(X), classes)
-    counts, score, losses = counted_rows(model, X, len(y)), np.zeros(len(y)), {}
+    counts, score, losses = counted_rows(model, X), np.zeros(len(y)), {}
     if "pairs" in names or "table" in names:
         score = ranking_score(model, X, positive)
     if "loss" in names:
@@ -472,7 +472,7 @@ def records_of_numbers(
     limits: dict[str, float] = ({}, {"at_least": 0}, {"above": 0})[of.power]
     y, predicted = check_numbers("y", y, **limits), column_or_1d(model.predict(X))
     check_consistent_length(y, predicted)
-    counts = counted_rows(model, X, len(y))
+    counts = counted_rows(model, X)
     y, predicted = y[counts], predicted[counts].astype(np.float64)
     inside = np.clip(y, of.low, of.high)
     squared = deviances["r2"](y, predicted)
@@ -498,6 +498,8 @@ def _check_table(X: Any) -> None:
 def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
     """Return the index of the class of each label (n,), -1 where it is none, whatever it is."""
     index = {composed(label): i for i, label in enumerate(classes.tolist())}
+    # From a list with one string, numpy would make strings of all values.
+    labels = labels if hasattr(labels, "__array__") else np.asarray(labels, dtype=object)
     labels = column_or_1d(labels)
     if labels.dtype.kind in "mM":
         labels = labels.astype(f"{labels.dtype.kind}8[us]")
@@ -505,18 +507,23 @@ def _indices(labels: Any, classes: np.ndarray) -> np.ndarray:
     return np.array([index.get(label, -1) for label in found], dtype=int)
 
 
-def counted_rows(model: Any, X: Any, n_rows: int) -> np.ndarray:
+def counted_rows(model: Any, X: Any) -> np.ndarray:
     """Return which rows (n,) are no null records to a model, or to the last step of a pipeline."""
     inner = getattr(model, "best_estimator_", getattr(model, "estimator", None))
     fitted = hasattr(model, "best_estimator_") or isinstance(model, FrozenEstimator)
     if fitted or hasattr(inner, "classes_"):
-        return counted_rows(inner, X, n_rows)
+        return counted_rows(inner, X)
     if isinstance(model, Pipeline) and len(model) > 1:
-        return counted_rows(model[-1], model[:-1].transform(X), n_rows)
-    try:
+        return counted_rows(model[-1], model[:-1].transform(X))
+    with suppress(ValueError):  # of a row that is no numbers, which must not speak for the others
         return ~null_rows(floating(X))
-    except ValueError:  # of strings, and of tables of them
-        return np.ones(n_rows, dtype=bool)
+    return np.array([not _is_null(row) for row in np.asarray(X, dtype=object)])
+
+
+def _is_null(row: Any) -> bool:
+    with suppress(TypeError, ValueError, OverflowError):
+        return bool(null_rows(np.array(row, dtype=np.float64).reshape(1, -1)))
+    return False
 
 
 def _probabilities(model: Any, X: Any) -> np.ndarray:

@@ -70,7 +70,7 @@ class LabelledRows:
                 error = 1.0 * (model.predict(self._X) != self._y)
             # In multiples of 2^-20 sums are exact.
             right = np.rint(np.clip(np.nan_to_num(1 - error), 0.0, 1.0) * 2**20) / 2**20
-            return float(np.sum(right * counted_rows(model, self._X, len(right))))
+            return float(np.sum(right * counted_rows(model, self._X)))
 
 
 class SearchVault(ChoosingVault):
