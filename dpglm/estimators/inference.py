@@ -259,7 +259,7 @@ class InferenceResults(Printed):
         """All parameters, with errors and intervals."""
         unit = f"{self._unit} per unit"
         if self.schema is not None:
-            unit += ", of curves from bound to bound; categories against their reference"
+            unit += ", of terms from bound to bound; categories against their reference"
         return replace(self._linear(*self._parameters), unit=unit)
 
     def _linear(self, names: Sequence[str], vectors: np.ndarray) -> Estimates:
@@ -544,7 +544,7 @@ class InferenceResults(Printed):
 _NOTHING = "the noise is too large for this number of columns that are not rare"
 _RARE_COLUMN = "left out of the model: too rare, or numbers too small (scale them), for this noise"
 _UNSEEN = (
-    "below the noise level: columns are collinear, separate the labels, or curves have too many "
+    "below the noise level: columns are collinear, separate the labels, or terms have too many "
     "segments for this noise (schema.additive(1) makes lines)"
 )
 
