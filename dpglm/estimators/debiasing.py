@@ -20,11 +20,11 @@ from dpglm.estimators.target import largest_residual
 from dpglm.estimators.whitening import FullPreconditioner, check_preconditioner, unclipped_part
 from dpglm.losses import Logistic
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.vault import Vault
+from dpglm.privacy.vault import Vault, moment_sensitivity
 from dpglm.schedules import PublicMetadata
 
 # Quantiles that represent a normal distribution.
-NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
+_NORMAL = ndtri((np.arange(2000) + 0.5) / 2000)
 
 _CURVATURE, _RESIDUALS = "curvature of the loss", "residual histogram"
 _DISPERSION = "sum of squared residuals"
@@ -33,11 +33,11 @@ _DISPERSION = "sum of squared residuals"
 _CURVATURE_FRACTION = 0.3  # of mu^2: errors are flat from 0.15 to 0.5.
 _N_APPROACHES = 3  # gradients before the curvature, to where it is about that of the truth.
 _N_GRADIENTS = 8  # gradients after it: the estimate is a mean of steps from some of them.
-N_AVERAGED = 6  # the last of these: the first two still depend on the end of the descent.
+_N_AVERAGED = 6  # the last of these: the first two still depend on the end of the descent.
 _FULL_WEIGHT = 2.0  # times the mean squared norm of rows: few normal rows have larger norms.
 
 # The columns in the model, and the directions that are above the noise level.
-_CARRIED_NOISE = 1 / 25  # of n, its largest eigenvalue: a curvature of 0.1 is 2.5 times it.
+_LARGEST_NOISE = 1 / 25  # of n, its largest eigenvalue: a curvature of 0.1 is 2.5 times it.
 _CLEAR_NOISE = 1 / 40  # of n: limit for rare columns, as they widen all intervals.
 _SEEN = 2.0  # times the largest eigenvalue of noise: a step by it leaves at most half of an error.
 _HIDDEN = 0.5  # of this eigenvalue: by theory, larger curvature is above the noise level.
@@ -51,7 +51,7 @@ _N_STEPS, _N_LATE = 6, 3  # the estimate is the mean of the last: the first forg
 _NUMERIC_NOISE = 1 / 4  # of n: a whitened curvature of 1 is 4 times the largest eigenvalue of noise
 
 # Columns that are not rare, before any data.
-RAREST = 0.1  # their least mean square
+_RAREST = 0.1  # their least mean square
 _FREQUENT = 2.0  # of them, times the squared bound on row norms: 1 to 2.5 on 36 tables
 
 # Without noise.
@@ -88,11 +88,11 @@ def debiasing_of(
                 "inference_fraction=0 for a fit without intervals."
             )
     if metadata.residual is None:
-        releases, needed, limit = _class_releases(share, budget.mu), 2, _CARRIED_NOISE
+        releases, needed, limit = _class_releases(share, budget.mu), 2, _LARGEST_NOISE
     else:
         releases, needed = _numeric_releases(share, budget.mu), metadata.n_features
         limit = _NUMERIC_NOISE * Logistic.curvature / estimator._loss().counted_curvature
-    if not _carries(needed, 1.0, releases, budget, metadata.n_samples, limit):
+    if not _is_large_enough(needed, 1.0, releases, budget, metadata.n_samples, limit):
         raise ValueError(
             f"The budget is too small for intervals of {needed} columns: n mu = "
             f"{budget.n_mu(metadata.n_samples):.3g}. Use more records or a larger epsilon, or "
@@ -126,11 +126,7 @@ def _numeric_releases(share: float, mu: float) -> tuple[PlannedRelease, ...]:
     return (*rounds, ends, dispersion) if exact else (ends, *rounds, dispersion)
 
 
-def _curvature_of(releases: tuple[PlannedRelease, ...]) -> PlannedRelease:
-    return next(release for release in releases if release.name == _CURVATURE)
-
-
-def squared_bound(n_columns: int, least: float) -> float:
+def _squared_bound(n_columns: int, least: float) -> float:
     """Return the square of the norm up to which whitened rows count in full.
 
     Their squared norm is ``n_columns`` on average. Rows with the rarest column, of mean square
@@ -139,47 +135,38 @@ def squared_bound(n_columns: int, least: float) -> float:
     return max(_FULL_WEIGHT * n_columns, n_columns + 1 / least)
 
 
-def _noise_edge(n_columns: int, squared_bound: float, multiplier: float, relation: str) -> float:
-    """Return the largest eigenvalue of the noise of a curvature, ``std sqrt(2 d)``.
-
-    A row adds a matrix of Frobenius norm ``bound^2 / 4``, so std is ``bound^2 / 4`` times the noise
-    multiplier, and times sqrt(2) under ``"replace_one"``.
-    """
-    replaced = math.sqrt(2.0) if relation == "replace_one" else 1.0
-    return replaced * squared_bound / 4 * multiplier * math.sqrt(2 * n_columns)
-
-
-def _carries(
+def _is_large_enough(
     n_columns: int,
     least: float,
     releases: tuple[PlannedRelease, ...],
     budget: PrivacyBudget,
     n_samples: int,
-    largest_noise: float = _CARRIED_NOISE,
+    largest_noise: float = _LARGEST_NOISE,
 ) -> bool:
-    """Return whether the curvature of this number of columns will be above the noise level."""
-    edge = _noise_edge(
-        n_columns,
-        squared_bound(n_columns, least),
-        _curvature_of(releases).noise_multiplier,
-        budget.neighboring_relation,
-    )
+    """Return whether the budget is: for a curvature of d columns that is above the noise level.
+
+    Its noise has eigenvalues up to ``std sqrt(2 d)``. A row of norm B adds at most ``B^2 / 4``.
+    """
+    curvature = next(release for release in releases if release.name == _CURVATURE)
+    half = math.sqrt(_squared_bound(n_columns, least)) / 2
+    sensitivity = moment_sensitivity(half, budget.neighboring_relation, n_columns)
+    edge = curvature.noise_multiplier * sensitivity * math.sqrt(2 * n_columns)
     return edge <= largest_noise * n_samples
 
 
 def expected_columns(
     releases: tuple[PlannedRelease, ...], budget: PrivacyBudget, metadata: PublicMetadata
 ) -> tuple[int, int]:
-    """Return about how many columns are not rare, and how many the budget carries.
+    """Return about how many columns are not rare, and for how many the budget is large enough.
 
-    If it carries fewer, all of them are suppressed: frequent columns cannot be left out.
+    If these are fewer, all are suppressed: frequent columns cannot be left out.
     """
     n, d, norm = metadata.n_samples, metadata.n_features, metadata.max_row_norm
     if metadata.residual is not None:
         return d, d  # or the fit is refused
-    carried = [k for k in range(1, d + 1) if _carries(k, RAREST, releases, budget, n)]
+    enough = [k for k in range(1, d + 1) if _is_large_enough(k, _RAREST, releases, budget, n)]
     frequent = d if norm is None else max(2, math.floor(_FREQUENT * norm**2))
-    return min(d, frequent), max(carried, default=0)
+    return min(d, frequent), max(enough, default=0)
 
 
 def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace) -> Debiased:
@@ -190,125 +177,105 @@ def debias(vault: Vault, plan: PrivacyPlan, space: Coordinates, trace: FitTrace)
 
     Notes
     -----
-    Rows are whitened anew, with as many columns as the budget allows. Row i has the weight ``a_i =
-    min(1, (B / ||x_i||)^2)``, which depends on the row and not on its label. If the model is right,
-    ``sum_i a_i (p_i - y_i) x_i = 0`` has the same solution as without weights (Mallows' weights:
-    Kunsch, Stefanski & Carroll 1989). Nothing is clipped: ``||a_i (p_i - y_i) x_i|| <= B`` and
-    ``||a_i p_i (1 - p_i) x_i x_i'|| <= B^2 / 4``.
+    Row x_i has the label y_i, of chance p_i at coefficients v, and the weight ``a_i = min(1, (B /
+    ||x_i||)^2)``. The curvature is ``H(v) = sum_i a_i p_i (1 - p_i) x_i x_i'``; the penalty, added
+    to each, is left out here. The noise has the standard deviation s in a gradient, and s_H on the
+    diagonal of a curvature.
 
-    The descent clips. Clipping drives the coefficients of rare categories to points where their
-    curvature is far from that of the truth. So a few steps without clipping come first. They have
-    twice the noise and one curvature for all directions (0 to n / 4 in whitened rows).
+    1. *Rows* are whitened anew, with as many columns as the budget allows. Weights depend on the
+       row and not on its label. So ``sum_i a_i (p_i - y_i) x_i = 0`` has the same solution as
+       without weights, if the model is right (Mallows' weights: Kunsch, Stefanski & Carroll 1989).
+       Nothing is clipped: ``||a_i (p_i - y_i) x_i|| <= B`` and ``||a_i p_i (1 - p_i) x_i x_i'|| <=
+       B^2 / 4``.
+    2. *Approach.* The descent clips. Clipping drives the coefficients of rare categories to points
+       where their curvature is far from that of the truth. A few steps of twice the noise, by the
+       largest curvature n / 4 in all directions, lead to v_0.
+    3. *Curvature.* ``G = H(v_0) + E`` is released, with noise E. Eigenvalues above twice the
+       largest one of E are detected. Others are raised: to this limit for A, the inverse in
+       steps, and to a quarter of it or more for L, the likely inverse. The expectation of ``(H +
+       E)^-1``, about ``A - A E A + A E A E A``, is too large. So E[E A E] is added to G. It is
+       ``(s_H^2 / 2) (tr(A) I + A)``, as E has s_H / sqrt(2) off the diagonal.
+    4. *Steps.* Gradients g_1, ..., g_K give ``v_t = v_{t-1} - A g_t`` with ``(I - A H)^t`` times
+       the first error: the noise E is forgotten as fast as the start.
+    5. *Estimate.* Raised eigenvalues make steps safe but too small to converge. So the estimate is
+       the mean of the last m of ``v_{t-1} - L g_t``. If L H is near the identity, its covariance is
+       ``L H L + (s^2 / m) L L``: the sum in 1 has ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H.
+    6. *Suppression.* Results that depend on other directions than detected ones are suppressed, as
+       L may be wrong there. All results are if the noise of one gradient is large in log-odds, or
+       the curvature falls by a tenth or more. Steps have then not converged, as always with
+       separated labels. This fall is over the last m steps in detected directions, and over all
+       steps in others.
 
-    G is the noisy curvature H + E, and A its inverse after small eigenvalues were raised. Gradients
-    g_1, ..., g_K give ``v_t = v_{t-1} - A g_t`` with ``(I - A H)^t`` times the first error: the
-    noise E is forgotten as fast as the start. Raised eigenvalues make steps safe but too small to
-    converge. So the estimate is the mean of the last m of ``v_{t-1} - L g_t``, with L the inverse
-    of the likely G. If L H is near the identity, the covariance of the estimate is ``L H L + (s^2 /
-    m) L L``, with s the standard deviation of the noise of gradients. The covariance of the sum
-    over i is ``sum_i a_i^2 p_i (1 - p_i) x_i x_i'``, below H. Results that depend on directions
-    below the noise level are suppressed, as L may be wrong there. The noise would make A too large:
-    ``(s_H^2 / 2) (tr(A) I + A)`` is added to G. This is E[E A E] for a symmetric E with s_H on its
-    diagonal and s_H / sqrt(2) off the diagonal.
-
-    H is the curvature at v_0, where it was released. H is far from the curvature at the estimate if
-    the end of the descent is forgotten slowly, or columns predict the labels nearly perfectly. For
-    normal whitened rows with the released second moment and mean (0 without an intercept), the
-    curvature at v is N(v) (`_normal_curvature`). So ``C G C'`` with ``C = N(v)^(1/2)
-    N(v_0)^(-1/2)`` replaces G, at each step and in L, and small eigenvalues are raised afterwards.
-    In directions above the noise level, the part of ``v - v_0`` that noise explains is left out.
-
-    All results are suppressed if the trace of N falls by a tenth or more up to the estimate. Steps
-    have then not converged, as always with separated labels. The fall is over the last m steps in
-    directions above the noise level, and over all steps in others.
+    H(v) is far from H(v_0) if the end of the descent is forgotten slowly, or columns predict the
+    labels nearly perfectly. For normal whitened rows with the released second moment and mean (0
+    without an intercept), the curvature is N(v) (`_normal_curvature`). So ``C G C'`` with ``C =
+    N(v)^(1/2) N(v_0)^(-1/2)`` replaces G at v, and small eigenvalues are raised again. In detected
+    directions, the part of ``v - v_0`` that noise explains is left out.
     """
-    relation, n = plan.budget.neighboring_relation, plan.metadata.n_samples
+    n = plan.metadata.n_samples
     chosen = _chosen_basis(plan, trace, space.fit_intercept)
     if chosen is None:
         d, nothing = space.n_columns, np.zeros((0, 0))
         left_out, seen = np.ones(d, dtype=bool), np.zeros(0, dtype=bool)
         basis = np.zeros((d, 0))
         return Debiased(n, trace.coef, left_out, basis, nothing, nothing, seen, nothing, 0.0)
-    # Other columns are no part of the model: their coefficients are mostly noise, and would bias
-    # those of correlated columns.
+    # 1) Leave out the other columns: mostly noise, they would bias correlated ones. Weigh the rows.
     basis, kept, squared_bound, rows = chosen
     k, bound = len(kept), math.sqrt(squared_bound)
+    exact = bound == math.inf
     vault.change_basis(np.linalg.solve(space.basis, basis))
-    space = replace(space, basis=basis)
-    edge = 0.0
-    if bound < math.inf:
+    if not exact:
         vault.weigh_rows(bound)
-        noise_multiplier = _curvature_of(plan.last).noise_multiplier
-        edge = _noise_edge(k, squared_bound, noise_multiplier, relation)
+    space = replace(space, basis=basis)
     free = basis[:-1] if space.fit_intercept else basis
     penalty = n * plan.metadata.alpha * free.T @ free
     # The descent may end too far away for Newton's method; without noise it starts from zero.
-    coef = np.linalg.solve(basis[kept], trace.coef[kept]) if edge > 0 else np.zeros(k)
+    coef = np.zeros(k) if exact else np.linalg.solve(basis[kept], trace.coef[kept])
     steepest = n * Logistic.curvature
     approach = np.linalg.inv(steepest * np.eye(k) + penalty)
-
-    def displacement(at: np.ndarray, which: np.ndarray) -> np.ndarray:
-        return directions[:, which] @ (directions[:, which].T @ (at - start))
-
-    def explained(move: np.ndarray, noise: float) -> np.ndarray:
-        """Return the part of a move that is left out if noise alone has this mean square."""
-        return min(1.0, noise / max(move @ move, noise, 1e-300)) * move
-
-    def detected(at: np.ndarray) -> np.ndarray:
-        """Return the point without the part of its detected displacement that noise explains."""
-        noise_std = 2 * vault.log[-1].noise_scale / steepest
-        return at - explained(displacement(at, seen), 2 * seen.sum() * noise_std**2)
-
-    def moved_to(curvature: np.ndarray, least: float, at: np.ndarray) -> np.ndarray:
-        if edge > 0:
-            curvature = _moved(curvature, start, detected(at), rows, least * edge)
-        return curvature + penalty
-
-    start = None
+    released, variance = None, 0.0
     for release in plan.last:
+        noise_multiplier = release.noise_multiplier
         if release.name == _CURVATURE:
-            start, steps = coef, []
-            how = {"diagonal": False, "coef": coef}
-            noisy = vault.second_moment(bound / 2, release.noise_multiplier, **how)
-            moment = FullPreconditioner().moment(noisy, k)
-            raised, curvature, seen, directions = _without_noise(moment, edge, _ZERO * n)
+            # 3) Release the curvature at v_0.
+            noisy = vault.second_moment(bound / 2, noise_multiplier, diagonal=False, coef=coef)
+            found = _without_noise(noisy, k, vault.log[-1].noise_scale, n)
+            released, steps = _Curvature(*found, coef, variance, rows), []
             continue
-        gradient = vault.gradient_sum(coef, bound, release.noise_multiplier)
+        gradient = vault.gradient_sum(coef, bound, noise_multiplier)
         gradient = gradient + n * plan.metadata.alpha * space.penalty_gradient(coef)
-        if start is None:
+        noise_std = vault.log[-1].noise_scale
+        if released is None:
+            # 2) Approach. The last step gives v_0 this noise, and later points have about as much.
             coef = coef - approach @ gradient
+            variance = 2 * (noise_std / steepest) ** 2
         else:
+            # 4) Make a Newton step.
             steps.append((coef, gradient))
-            coef = coef - np.linalg.solve(moved_to(raised, _SEEN, coef), gradient)
-    noise_std, late = vault.log[-1].noise_scale, steps[-N_AVERAGED:]
-    ends = [at - np.linalg.solve(moved_to(curvature, _HIDDEN, at), g) for at, g in late]
+            coef = coef - np.linalg.solve(released.for_steps(coef) + penalty, gradient)
+    # 5) Average the last steps by the likely curvature.
+    late = steps[-_N_AVERAGED:]
+    ends = [v - np.linalg.solve(released.likely_at(v) + penalty, g) for v, g in late]
     coef = np.mean(ends, axis=0)
-    curvature = moved_to(curvature, _HIDDEN, coef)
-    inverse = np.linalg.inv(curvature)
-    # The noise of one gradient in the log-odds of a typical row; if large, nothing is shown.
-    sway = noise_std * np.linalg.norm(inverse @ directions[:, seen])
-    if edge > 0:
-        # Each step adds at most this noise in a direction below the noise level.
-        step_variance = (noise_std / (_SEEN * edge)) ** 2
-        noise = np.sum(~seen) * (len(steps) * step_variance)
-        estimate = detected(coef) - explained(displacement(coef, ~seen), noise)
-        # Before the last steps; where noise hides the direction, at the start.
-        before = detected(late[0][0]) - displacement(late[0][0], ~seen)
-        left, whole = (np.trace(_normal_curvature(at, rows)) for at in (estimate, before))
-        seen = seen & (left > _ARRIVED * whole)
-    else:
-        # Newton's method has converged, unless labels are separated.
-        seen = seen & (gradient @ inverse @ gradient < _ZERO * n)
+    curvature, seen, directions = released.likely_at(coef), released.seen, released.directions
+    inverse = np.linalg.inv(curvature + penalty)
+    # 6) Suppress all if one gradient's noise is large in a typical row, or steps still move much.
     left_out = np.ones(space.n_columns, dtype=bool)
-    left_out[kept] = sway > _LARGEST_SWAY
+    left_out[kept] = noise_std * np.linalg.norm(inverse @ directions[:, seen]) > _LARGEST_SWAY
+    if exact:
+        has_arrived = gradient @ inverse @ gradient < _ZERO * n
+    else:
+        # Each step adds at most this noise in a direction below the noise level.
+        variance = len(steps) * (noise_std / (_SEEN * released.edge)) ** 2
+        has_arrived = released.has_arrived(coef, late[0][0], variance)
     return Debiased(
         n_records=n,
         coef=space.original(coef),
         left_out=left_out,
         basis=basis,
-        curvature=curvature - penalty,
+        curvature=curvature,
         inverse=inverse,
-        seen=seen,
+        seen=seen & has_arrived,
         directions=directions,
         noise_std=noise_std / math.sqrt(len(late)),
     )
@@ -328,8 +295,8 @@ def debias_numbers(
     x_i x_i'``. Here rho is the expected second derivative: the mean for Poisson, else 1. Newton
     steps with one H forget the start, and the estimate is the mean of the last m.
 
-    The dispersion phi is the sum of ``min(w r^2 / rho, K^2)`` over its degrees of freedom, with K^2
-    over the mean weight. For L, the inverse of H plus penalty, the covariance is ``phi L H L + (s^2
+    The dispersion phi is the sum of ``min(w r^2 / rho, K^2 / w~)`` over its degrees of freedom, for
+    the mean weight w~. For L, the inverse of H plus penalty, the covariance is ``phi L H L + (s^2
     / m) L L``. Its first part is an upper bound, as ``a_i^2 <= a_i``. Results that depend on
     eigenvalues below `_SEEN` edges of the noise are suppressed.
     """
@@ -353,9 +320,8 @@ def debias_numbers(
             most = largest_residual(counts, vault, largest) or 4 * metadata.residual
         elif release.name == _CURVATURE:
             noisy = vault.second_moment(row_norm, noise_multiplier, diagonal=False, coef=coef)
-            edge = vault.log[-1].noise_scale * math.sqrt(2 * d)
-            moment = FullPreconditioner().moment(noisy, d)
-            curvature, _, seen, directions = _without_noise(moment, edge, _ZERO * n)
+            found = _without_noise(noisy, d, vault.log[-1].noise_scale, n)
+            curvature, _, seen, directions, _ = found
             inverse = np.linalg.inv(curvature + penalty)
         elif release.name == _DISPERSION:
             coef = np.mean(ends[-1 if exact else -_N_LATE :], axis=0)
@@ -386,48 +352,91 @@ def debias_numbers(
 
 
 def _without_noise(
-    moment: np.ndarray, edge: float, least: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the curvature for steps, the likely one, which directions show, and directions.
+    noisy: np.ndarray, n_columns: int, noise_std: float, n_samples: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+    """Return a curvature for steps, the likely one, what is detected, eigenvectors, and the edge.
 
-    Directions are the eigenvectors of the moment. Values above ``least``, `_SEEN` edges, show, with
-    ``(s_H^2 / 2) (tr(A) + a)`` added: see `debias`. Others are raised to ``least`` for steps, and
-    to at least `_HIDDEN` edges in the likely curvature, which keeps errors finite.
+    The edge is the largest eigenvalue of the noise. Values above `_SEEN` edges are detected, and
+    get ``(s_H^2 / 2) (tr(A) + a)`` with a of A: see `debias`. Others are raised to this limit for
+    steps, and to at least `_HIDDEN` edges in the likely curvature, which keeps errors finite.
     """
-    values, vectors = np.linalg.eigh(moment)
-    least = max(_SEEN * edge, least)
+    edge = noise_std * math.sqrt(2 * n_columns)
+    values, vectors = np.linalg.eigh(FullPreconditioner().moment(noisy, n_columns))
+    least = max(_SEEN * edge, _ZERO * n_samples)
     seen, raised = values > least, np.maximum(values, least)
-    raised = raised + edge**2 / (4 * len(values)) * (np.sum(1 / raised) + 1 / raised)
+    raised = raised + noise_std**2 / 2 * (np.sum(1 / raised) + 1 / raised)
     likely = np.where(seen, raised, np.maximum(values, _HIDDEN / _SEEN * least))
-    return *((vectors * one) @ vectors.T for one in (raised, likely)), seen, vectors
+    return *((vectors * one) @ vectors.T for one in (raised, likely)), seen, vectors, edge
 
 
-class NormalRows(NamedTuple):
+class _NormalRows(NamedTuple):
     """Whitened rows as if they were normal: their mean (k,) and second moment (k, k)."""
 
     mean: np.ndarray
     moment: np.ndarray
 
 
-def normal_odds(mean: float, mean_square: float) -> np.ndarray:
-    """Return quantiles of normal log-odds with these moments."""
-    return mean + math.sqrt(max(mean_square - mean**2, 0.0)) * NORMAL
+class _Curvature(NamedTuple):
+    """A curvature at `start` by `_without_noise`, and how it moves with coefficients.
+
+    Noise alone makes displacements of mean square `variance` in each detected direction.
+    """
+
+    raised: np.ndarray
+    likely: np.ndarray
+    seen: np.ndarray
+    directions: np.ndarray
+    edge: float
+    start: np.ndarray
+    variance: float
+    rows: _NormalRows
+
+    def for_steps(self, coef: np.ndarray) -> np.ndarray:
+        """Return the curvature that makes a step from these coefficients safe."""
+        return self._moved(self.raised, coef, _SEEN)
+
+    def likely_at(self, coef: np.ndarray) -> np.ndarray:
+        """Return the likely curvature at these coefficients."""
+        return self._moved(self.likely, coef, _HIDDEN)
+
+    def _moved(self, curvature: np.ndarray, coef: np.ndarray, least: float) -> np.ndarray:
+        """Return ``C G C'`` at these coefficients, with eigenvalues of at least `least` edges."""
+        if self.edge == 0:
+            return curvature
+        roots = []
+        for at, power in ((self._detected(coef), 0.5), (self.start, -0.5)):
+            values, vectors = np.linalg.eigh(_normal_curvature(at, self.rows))
+            roots.append((vectors * np.maximum(values, _ZERO) ** power) @ vectors.T)
+        change = roots[0] @ roots[1]
+        values, vectors = np.linalg.eigh(change @ curvature @ change.T)
+        return (vectors * np.maximum(values, least * self.edge)) @ vectors.T
+
+    def _displacement(self, coef: np.ndarray, seen: bool) -> np.ndarray:
+        """Return the displacement from the start in the directions detected, or in the others."""
+        those = self.directions[:, self.seen == seen]
+        return those @ (those.T @ (coef - self.start))
+
+    def _by_noise(self, coef: np.ndarray, seen: bool, variance: float) -> np.ndarray:
+        """Return the part of this displacement that noise of a variance explains."""
+        move, noise = self._displacement(coef, seen), np.sum(self.seen == seen) * variance
+        return min(1.0, noise / max(move @ move, noise, 1e-300)) * move
+
+    def _detected(self, coef: np.ndarray) -> np.ndarray:
+        """Return coefficients without what noise explains of their detected displacement."""
+        return coef - self._by_noise(coef, True, self.variance)
+
+    def has_arrived(self, coef: np.ndarray, late: np.ndarray, variance: float) -> bool:
+        """Return whether the curvature hardly falls from `late`, where the last steps begin.
+
+        In directions that are not detected it is from the start, with this variance of noise each.
+        """
+        before = self._detected(late) - self._displacement(late, False)
+        after = self._detected(coef) - self._by_noise(coef, False, variance)
+        whole, left = (np.trace(_normal_curvature(at, self.rows)) for at in (before, after))
+        return left > _ARRIVED * whole
 
 
-def _moved(
-    curvature: np.ndarray, start: np.ndarray, end: np.ndarray, rows: NormalRows, least: float
-) -> np.ndarray:
-    """Return the curvature moved to the end, with eigenvalues of at least `least`."""
-    roots = []
-    for coef, power in ((end, 0.5), (start, -0.5)):
-        values, vectors = np.linalg.eigh(_normal_curvature(coef, rows))
-        roots.append((vectors * np.maximum(values, _ZERO) ** power) @ vectors.T)
-    change = roots[0] @ roots[1]
-    values, vectors = np.linalg.eigh(change @ curvature @ change.T)
-    return (vectors * np.maximum(values, least)) @ vectors.T
-
-
-def _normal_curvature(coef: np.ndarray, rows: NormalRows) -> np.ndarray:
+def _normal_curvature(coef: np.ndarray, rows: _NormalRows) -> np.ndarray:
     """Return the mean of p (1 - p) z z', if rows z are normal with mean m and second moment S.
 
     Log-odds are then ``m'v + s t`` with a standard normal t. Rows with this t have the mean ``m
@@ -437,54 +446,64 @@ def _normal_curvature(coef: np.ndarray, rows: NormalRows) -> np.ndarray:
     along = rows.moment @ coef - mean * rows.mean
     spread = math.sqrt(max(coef @ along, 0.0))
     along = along / spread if spread > 0 else along
-    odds = normal_odds(mean, mean**2 + spread**2)
+    odds = mean + spread * _NORMAL
     weights = expit(odds) * expit(-odds)
-    level, slope, square = (float(np.mean(weights * NORMAL**power)) for power in range(3))
+    level, slope, square = (float(np.mean(weights * _NORMAL**power)) for power in range(3))
     sides = slope * np.outer(rows.mean, along)
     return level * rows.moment + sides + sides.T + (square - level) * np.outer(along, along)
 
 
 def _chosen_basis(
     plan: PrivacyPlan, trace: FitTrace, intercept: bool
-) -> tuple[np.ndarray, np.ndarray, float, NormalRows] | None:
-    """Return a basis, its columns, the squared bound, and the distribution of rows.
+) -> tuple[np.ndarray, np.ndarray, float, _NormalRows] | None:
+    """Return a basis that whitens some columns, these, the squared bound, and the rows in it.
 
-    The columns are the most frequent ones, as many as the budget allows. The others must have small
-    mean squares; else the result is None.
+    They are `_frequent_columns`, or all without noise. The result is None if there are none.
     """
-    white = trace.whitening
-    n, d = plan.metadata.n_samples, len(white.scales)
+    white, n = trace.whitening, plan.metadata.n_samples
     noise = white.noise_std / n
     left = unclipped_part(white.moment, noise) if intercept else 1.0
     moment, noise = white.moment / left, noise / left
-    masses, kept, least = np.diag(moment), np.arange(d), 1.0
+    kept, least = np.arange(len(moment)), 1.0
     if noise > 0:
-        shares = _shares(moment, noise) if intercept else masses
-        order, n_kept = np.argsort(-shares, kind="stable"), 0
-        for largest in (_CLEAR_NOISE, _CARRIED_NOISE):
-            for k in range(min(2, d), d + 1):
-                last = order[k - 1]
-                visible = masses[last] > _VISIBLE * noise
-                if visible and _carries(k, shares[last], plan.last, plan.budget, n, largest):
-                    n_kept = k
-            if n_kept and not (masses[order[n_kept:]] > defaults.DETECTED_FRACTION).any():
-                break
-        else:
+        shares = _shares(moment, noise) if intercept else np.diag(moment)
+        if (frequent := _frequent_columns(np.diag(moment), shares, noise, plan)) is None:
             return None
-        kept, least = np.sort(order[:n_kept]), shares[order[n_kept - 1]]
-    ridge = np.full(len(kept), max(noise, 2.0**-30 * plan.preconditioner.row_clipping_norm**2))
+        kept, least = frequent
+    least_ridge = defaults.MIN_RIDGE * plan.preconditioner.row_clipping_norm**2
+    ridge = np.full(len(kept), max(noise, least_ridge))
     own = moment[np.ix_(kept, kept)]
     inner, _ = FullPreconditioner().whitened(own, noise, ridge)
     values, vectors = np.linalg.eigh(own)
     # Collinear columns have a direction that no row is in: its eigenvalue is noise.
     clear = np.where(values > noise * math.sqrt(2 * len(kept)), values, 0.0)
     white_moment = inner.T @ (vectors * clear) @ vectors.T @ inner
-    basis = np.zeros((d, len(kept)))
+    basis = np.zeros((len(moment), len(kept)))
     basis[kept] = inner
-    bound = squared_bound(len(kept), least) if noise > 0 else math.inf
+    bound = _squared_bound(len(kept), least) if noise > 0 else math.inf
     mean_row = inner.T @ moment[kept, -1] * intercept
     mean_row = mean_row / max(1.0, np.linalg.norm(mean_row))
-    return (white.scales * basis.T).T, kept, bound, NormalRows(mean_row, white_moment)
+    return (white.scales * basis.T).T, kept, bound, _NormalRows(mean_row, white_moment)
+
+
+def _frequent_columns(
+    masses: np.ndarray, shares: np.ndarray, noise: float, plan: PrivacyPlan
+) -> tuple[np.ndarray, float] | None:
+    """Return the most frequent columns, as many as the budget allows, and the least share of them.
+
+    The mean squares of the others must be small; else the result is None.
+    """
+    n, d = plan.metadata.n_samples, len(masses)
+    order, n_kept = np.argsort(-shares, kind="stable"), 0
+    for largest in (_CLEAR_NOISE, _LARGEST_NOISE):
+        for k in range(min(2, d), d + 1):
+            last = order[k - 1]
+            visible = masses[last] > _VISIBLE * noise
+            if visible and _is_large_enough(k, shares[last], plan.last, plan.budget, n, largest):
+                n_kept = k
+        if n_kept and not (masses[order[n_kept:]] > defaults.DETECTED_FRACTION).any():
+            return np.sort(order[:n_kept]), shares[order[n_kept - 1]]
+    return None
 
 
 def _shares(moment: np.ndarray, noise: float) -> np.ndarray:
