@@ -20,22 +20,12 @@ from dpglm.estimators.plan import (
 )
 from dpglm.estimators.solvers import FitTrace, OnStep, noisy_gradient_descent
 from dpglm.estimators.target import settle_intercept
-from dpglm.estimators.whitening import (
-    Preconditioner,
-    automatic_configuration,
-    whiten,
-)
+from dpglm.estimators.whitening import Preconditioner, automatic_configuration, whiten
 from dpglm.exceptions import advising
 from dpglm.losses import NamedLossMixin
 from dpglm.privacy.budget import LARGEST_NOISE_MULTIPLIER, PrivacyBudget
 from dpglm.privacy.vault import Vault
-from dpglm.schedules import (
-    Momentum,
-    NamedSchedules,
-    PublicMetadata,
-    Schedule,
-    check_schedules,
-)
+from dpglm.schedules import Momentum, NamedSchedules, PublicMetadata, Schedule, check_schedules
 from dpglm.schema import Schema
 
 # Parameters of a run, in the order in which a plan needs them.

@@ -140,7 +140,7 @@ class Plan(Printed):
 
     @property
     def _cannot_learn(self) -> str:
-        """A warning of schedules that hide all gradients of a descent, or an empty string."""
+        """A warning of schedules by which noise or clipping hides the gradients, or nothing."""
         # One for each iteration.
         multipliers = getattr(self, "_multipliers", np.zeros(1))
         if not multipliers.any():

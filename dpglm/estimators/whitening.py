@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 
-from dpglm.checks import check_number
+from dpglm.checks import check_number, is_auto
 from dpglm.estimators import defaults
 from dpglm.estimators.plan import Plan, PlannedRelease, budget_too_small, planned_releases
 from dpglm.estimators.solvers import Coordinates, Whitening
@@ -42,7 +42,7 @@ _ABOVE_NOISE, _FEW = 4.0, 5
 # Numbers above 8 are alike if the noise hides their variance, and it is below this part of the mean
 # square. Yet the coefficient may show (benchmarks/trials.md, "Units").
 _LARGE, _ALIKE = 1 / 8, 0.02
-# Beyond those of moments and their ridge without a penalty, 2^15, and a root of double precision.
+# Above 2^15, the most without a penalty, and below 2^26, a root of double precision.
 _FAR_APART = 1e6
 # Numbers that are this factor smaller than the unit of their column show no effect.
 _LOST = 1000
@@ -168,15 +168,12 @@ def whiten(vault: Vault, plan: Plan, space: Coordinates) -> tuple[Any, Coordinat
     moment, noise = preconditioner.moment(noisy, space.n_columns) / n, noise_std / n
     kept = unclipped_part(moment, noise) if intercept else 1.0
     # 3) The ridge, the basis and the effective dimension.
-    curvature, penalized = min(1.0, metadata.curvature or 1.0), scales**2
+    hidden, penalized = noise / kept, scales**2
     penalized[-1] *= not intercept
-    hidden = noise / kept
-    ridge = (
-        max(hidden, defaults.MIN_RIDGE * row_clipping_norm**2)
-        + metadata.alpha / curvature * penalized
-    )
+    least = max(hidden, defaults.MIN_RIDGE * row_clipping_norm**2)
+    ridge = least + metadata.alpha / metadata.smoothness * penalized
     with one_blas_thread():
-        basis, dimension = preconditioner.whitened(moment / kept, noise / kept, ridge)
+        basis, dimension = preconditioner.whitened(moment / kept, hidden, ridge)
     # Rows that a released unit did not make smaller are within the norm that the budget allows:
     # they cannot be too large. Without such a unit they can.
     large = intercept and (not by_norms or scales[0] < 1)
@@ -227,16 +224,14 @@ class Preconditioner(BaseEstimator):
 
         They cost fractions of `left`, the part of mu^2 that others leave; `n_mu` is of that part.
         """
-        row_clipping_norm = self.row_clipping_norm
-        if row_clipping_norm is None:
-            row_clipping_norm = (
-                defaults.ROW_NORM if max_norm is None else min(defaults.ROW_NORM, max_norm)
-            )
+        norm = self.row_clipping_norm
+        if norm is None:
+            norm = min(defaults.ROW_NORM, math.inf if max_norm is None else max_norm)
             # Elements of at most 1 make no larger norm: these columns have other units.
             if max_norm is not None and max_norm > math.sqrt(n_columns):
-                row_clipping_norm = max_norm
+                norm = max_norm
         fraction = check_number("budget_fraction", self.budget_fraction, above=0, below=1)
-        norm = check_number("row_clipping_norm", row_clipping_norm, above=1e-50, below=1e50)
+        norm = check_number("row_clipping_norm", norm, above=1e-50, below=1e50)
         planned = [("second moment", "the correlations of features", fraction)]
         if self.row_clipping_norm is None and max_norm is None:
             units = "magnitude histogram", "the units and middles of columns"
@@ -380,11 +375,7 @@ def automatic_configuration(
     n_mu: float, n_columns: int, sampling_rate: float = 1.0, **given: Any
 ) -> dict[str, Any]:
     """Return the parameters of a run; the default rule sets ``"auto"`` and missing ones."""
-    chosen = {
-        name: value
-        for name, value in given.items()
-        if not (isinstance(value, str) and value == "auto")
-    }
+    chosen = {name: value for name, value in given.items() if not is_auto(value)}
     default = "full" if n_columns <= defaults.MAX_FULL_COLUMNS else "diagonal"
     preconditioner = check_preconditioner(chosen.pop("preconditioner", default))
     # In other spaces columns are correlated, and acceleration diverges.
@@ -411,7 +402,7 @@ def automatic_configuration(
 def _warn_if_little_is_detected(
     moment: np.ndarray, noise: float, row_clipping_norm: float, n_mu: float, large: bool
 ) -> None:
-    """Warn if the released moment shows one column only, or the budget is too small.
+    """Warn if the released moment shows few columns, and the budget or a row norm is the cause.
 
     The intercept is in every row. If another column is above the noise level and the intercept is
     not, rows are so `large` in that column that clipping left nothing else. If no column is, the
