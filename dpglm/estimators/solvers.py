@@ -50,9 +50,9 @@ class Debiased:
 
     All but ``coef`` and ``left_out`` (n_columns,) are in k coordinates v; ``basis @ v`` are
     coefficients. ``curvature`` is that of the loss, its noise removed, times the dispersion: the
-    variance of a sum of gradients. ``inverse`` is that of curvature plus penalty. ``directions``
-    are eigenvectors of the curvature, and ``seen`` says which are above the noise level.
-    ``noise_std`` is that of the mean of the gradients of the estimate.
+    variance of a sum of gradients. ``inverse`` is that of the same without the dispersion, plus the
+    penalty. ``directions`` are eigenvectors of the curvature, and ``seen`` says which are above the
+    noise level. ``noise_std`` is that of the mean of the gradients of the estimate.
     """
 
     n_records: int
