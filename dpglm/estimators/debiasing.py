@@ -94,7 +94,7 @@ def debiasing_of(
         limit = _NUMERIC_NOISE * Logistic.curvature / estimator._loss().counted_curvature
     if not _is_large_enough(needed, 1.0, releases, budget, metadata.n_samples, limit):
         raise ValueError(
-            f"The budget is too small for intervals of {needed} columns: n mu = "
+            f"The budget is too small for intervals of {needed} columns or more: n mu = "
             f"{budget.n_mu(metadata.n_samples):.3g}. Use more records or a larger epsilon, or "
             "inference_fraction=0 for a fit without intervals."
         )

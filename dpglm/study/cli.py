@@ -391,7 +391,7 @@ _SCHEMA = [
      "they are", "FILE.json", load_schema),
 ]  # fmt: skip
 
-_SCHEMA_EPILOG = "\n".join(
+_SCHEMA_EPILOG = "fields of each kind of column, and their choices:\n" + "\n".join(
     textwrap.fill(f"  {line}", 80, subsequent_indent="    ") for line in field_choices()
 )
 

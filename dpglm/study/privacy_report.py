@@ -230,7 +230,6 @@ class PrivacyReport(Printed):
         yield (
             "6. Was the program tested?",
             audited,
-            "Which tests hold each hazard of SP 800-226 is in docs/nist_800_226.md.",
             _versions(),
         )
         yield (
