@@ -2,8 +2,10 @@
 
 import itertools
 import math
+from datetime import date
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.special import log_expit, ndtri_exp
@@ -34,7 +36,7 @@ from dpglm.privacy.gaussian import gdp_mu
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.vault import GaussianSum
 from dpglm.schedules import ExponentialDecay
-from dpglm.schema import load_schema
+from dpglm.schema import DateColumn, Schema, Target, load_schema
 from dpglm.workflow import PrivateSearchCV, check_pipeline, total_privacy
 from dpglm.workflow.search import LabelledRows, SearchVault
 
@@ -243,6 +245,15 @@ def test_a_pipeline_is_searched_with_nested_names_and_several_grids():
     assert search.plan_.n_candidates == 3 and search.predict(rows).shape == (120,)
     n_columns = len(schema.transformer().fit(rows).get_feature_names_out())
     assert search.privacy_ == search.plan(120, n_columns).ledger
+
+
+def test_a_pipeline_is_searched_on_a_table_with_dates():
+    rows = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=120)})
+    days = DateColumn("day", date(2020, 1, 1), date(2020, 12, 31))
+    schema = Schema("days", [days], Target("late", [0, 1]))
+    pipe = Pipeline([("encode", schema.transformer()), ("clf", MODEL)])
+    search = search_of(estimator=pipe, param_grid={"clf__alpha": [0.0, 0.1]}).fit(rows, Y[:120])
+    assert search.predict(rows).shape == (120,)
 
 
 @pytest.mark.parametrize("brought", ["step", "setting", "drawn"])

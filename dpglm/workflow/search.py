@@ -37,6 +37,7 @@ from dpglm.privacy.ledger import PrivacyLedger, rounded_up, warn_of_guarantee
 from dpglm.privacy.noise import entropy_source
 from dpglm.privacy.odometer import JointCharge
 from dpglm.privacy.selection import ChoosingVault, ExponentialSelection
+from dpglm.sources import Source
 from dpglm.tables import Printed
 from dpglm.workflow.pipelines import findings_of, parts_of, spends, stated
 from dpglm.workflow.releases import counted_rows, steps_alone
@@ -230,7 +231,9 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             If the whole search exceeds the limit of an odometer, before anything is released.
         """
         self._forget()
-        if as_source(X, y) is not None:
+        # Earlier steps may take what a fit does not, such as dates.
+        encoded = isinstance(self.estimator, Pipeline) and len(self.estimator) > 1
+        if isinstance(X, Source) or (not encoded and as_source(X, y) is not None):
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = utils.indexable(X, y)
         settings = self._settings()
