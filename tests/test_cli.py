@@ -221,11 +221,9 @@ def test_the_odometer_of_a_study_is_printed_and_drawn(capsys, tmp_path):
     assert main(["odometer", str(path), "--plot", str(figure)]) == 0
     out = capsys.readouterr().out
     total, (header, first, second, left) = out[: out.index("charge ")], out.splitlines()[-4:]
-    columns = ["charge", "time", "part", "estimator", "epsilon", "used", "released"]
-    assert header.split() == columns
-    assert first.split()[3:7] == ["north", "DPLogisticRegression", "0.5", "0.5"]
-    assert first.endswith("  gradients") or first.endswith("; gradients")
-    assert float(second.split()[6]) == pytest.approx(odometer.used(), rel=1e-3)
+    assert header.split() == ["charge", "time", "part", "estimator", "epsilon", "used"]
+    assert first.split()[3:] == ["north", "DPLogisticRegression", "0.5", "0.5"]
+    assert float(second.split()[-1]) == pytest.approx(odometer.used(), rel=1e-3)
     assert " ".join(total.split()) == odometer.statement
     assert left.startswith("One more full-batch fit may have epsilon=1.574 at delta=1e-06.")
     assert figure.read_bytes().startswith(b"\x89PNG")

@@ -314,8 +314,8 @@ def test_the_cost_is_what_was_asked_for_and_every_odometer_is_charged(relation, 
         purposes = [event.purpose for event, _ in found.privacy_.events]
         assert all(purposes) and [row[0] for row in found.privacy_.rows()[1:]] == purposes
         (entry,), (_, row) = odometer.entries(), odometer.rows()
-        assert row[-1].startswith("number of ") and "1 charge recorded" in str(odometer)
-        assert (entry.ledger.events, entry.estimator) == (found.privacy_.events, "Known")
+        assert row[3] == "scores of Known" and "1 charge recorded" in str(odometer)
+        assert (entry.ledger.events, entry.estimator) == (found.privacy_.events, "scores of Known")
         with pytest.raises(BudgetExceededError):
             private_scores(Known(), X, y, **settings)
     said = "if you assert that they are disjoint and that no record decided where another went"

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, repeat
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -77,7 +76,7 @@ class OdometerRecord:
     part : str, default=None
         The part of the records that it was about; ``None`` is all of them.
     estimator : str, default=None
-        The class of the model that was fitted, or scored.
+        The class of the model that was fitted, after "scores of" if it was scored.
     """
 
     ledger: PrivacyLedger
@@ -299,16 +298,14 @@ class PrivacyOdometer(KnownArguments, Printed):
         _stop_reusable_workers()
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a head, and a row for each charge: its cost, what was used by then, what for."""
-        rows = [("charge", "time", "part", "estimator", "epsilon", "used", "released")]
+        """Return a head, and a row for each charge: its epsilon, and what was used by then."""
+        rows = [("charge", "time", "part", "estimator", "epsilon", "used")]
         # Another process may record a charge in between.
         charges = zip(self.entries(), self.cumulative_epsilon(), strict=False)
         for number, (charge, used) in enumerate(charges, 1):
             facts = charge.time[:16].replace("T", " "), charge.part or "-", charge.estimator or "-"
             costs = rounded_up(charge.ledger.epsilon(self.delta)), rounded_up(used)
-            purposes = dict.fromkeys(row[0].partition(",")[0] for row in charge.ledger.rows()[1:])
-            released = shorten("; ".join(purposes), 60, placeholder=" ...")
-            rows.append((str(number), *facts, *costs, released))
+            rows.append((str(number), *facts, *costs))
         return rows
 
     def _blocks(self) -> Iterator[Any]:
@@ -340,7 +337,7 @@ class PrivacyOdometer(KnownArguments, Printed):
         return f"<PrivacyOdometer: {self.statement}>"
 
 
-def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
+def charge_odometers(ledger: PrivacyLedger, estimator: Any = None, what: str = "") -> None:
     """Charge a plan to the odometers of all ``with`` blocks that it runs in, before it releases.
 
     If one of them refuses it, blocks around that one keep the entry: never less than was released.
@@ -351,13 +348,13 @@ def charge_odometers(ledger: PrivacyLedger, estimator: Any = None) -> None:
         joint.refuse_more(ledger)
         if joint.is_charged:
             return
-        ledger, estimator = joint.ledger, joint.estimator
+        ledger, estimator, what = joint.ledger, joint.estimator, ""
     blocks = _active()
     for path in [] if blocks else [*_waiting]:
         text = f"This fit is not recorded in {path}: fit in the with block of its PrivacyOdometer."
         warnings.warn(text, PrivacyWarning, stacklevel=6)
         _waiting.pop(path, None)
-    name = None if estimator is None else type(estimator).__name__
+    name = None if estimator is None else f"{what}{type(estimator).__name__}"
     for path in dict.fromkeys(block.path for block in blocks):
         # The part that fits of this context are charged to in the file; None is the whole.
         part = next((e.part for e in _entered.get()[::-1] if e.block.path == path), None)

@@ -85,12 +85,17 @@ def _estimator(arguments: argparse.Namespace) -> BaseEstimator:
     if rate not in (None, 1) and arguments.estimator == "agd":
         raise ValueError("--sampling-rate: agd searches along lines through all records")
     estimator = PLANNED[arguments.estimator].with_parameters(
-        epsilon=arguments.epsilon, delta=arguments.delta, neighboring_relation=arguments.relation,
-        n_samples_estimate=arguments.n if public_n else None, sampling_rate=rate,
-        alpha=arguments.alpha, classes=range(arguments.classes), max_iter=arguments.n_iter,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        neighboring_relation=arguments.relation,
+        n_samples_estimate=arguments.n if public_n else None,
+        alpha=arguments.alpha,
+        classes=range(arguments.classes),
+        max_iter=arguments.n_iter,
         clip_schedule=arguments.clip,
+        sampling_rate=rate,
         # Encoded rows bring their bound to a fit.
         max_row_norm=arguments.schema.max_row_norm() if arguments.schema else None,
-    )  # fmt: skip
+    )
     named = {"none": None}.get(arguments.preconditioner, arguments.preconditioner)
     return estimator.set_params(preconditioner=named)

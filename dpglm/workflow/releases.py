@@ -325,7 +325,7 @@ def released_statistics(
     del records  # nobody but the vault keeps them
     # A pure release has no delta.
     warn_of_guarantee(seeded, budget, 1 if pure else n_records, stacklevel=6)
-    charge_odometers(ledger, model)
+    charge_odometers(ledger, model, "scores of ")
     try:
         for some, epsilon in at_once:
             found = vault.noisy_at_once(some, epsilon)
