@@ -221,6 +221,7 @@ def test_interactions_are_learned_without_another_release():
     ("interactions", "said"),
     [
         (0, "interactions=0"),
+        (2**16 + 1, "from 1 to 65536"),
         (True, "interactions=True"),
         ("age", "interactions='age'"),
         ({("age", "wage")}, "list of distinct pairs"),
