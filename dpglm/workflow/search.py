@@ -233,7 +233,8 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
         self._forget()
         # Earlier steps may take what a fit does not, such as dates.
         encoded = isinstance(self.estimator, Pipeline) and len(self.estimator) > 1
-        if isinstance(X, Source) or (not encoded and as_source(X, y) is not None):
+        in_blocks = y is None or isinstance(X, Source) or type(X).__module__.startswith("dask")
+        if in_blocks or (not encoded and as_source(X, y) is not None):
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = utils.indexable(X, y)
         settings = self._settings()
