@@ -111,8 +111,9 @@ def test_an_estimate_is_of_newton_steps_on_what_was_released(Estimator, alpha):
     for gradient in gradients:
         exact = rows.T @ (a * weights * loss.derivative(rows @ at, t))
         assert_allclose(gradient.exact.ravel(), exact, rtol=1e-6, atol=0.03 * one)
-        at = at - inverse @ (gradient.answer.ravel() + penalty @ at)
-        steps.append(at)
+        step = inverse @ (gradient.answer.ravel() + penalty @ at)
+        steps.append(at - step)
+        at = at - step / 2
     estimate = np.mean(steps[-3:], axis=0)
     assert_allclose(found.coef, target.original(basis @ estimate, True), rtol=1e-6)
     scores = rows @ estimate
@@ -143,6 +144,21 @@ def test_intervals_cover(Estimator):
     assert 0.93 <= np.mean(slopes) <= 0.965
     assert 0.92 <= const <= 0.975
     assert np.mean(bare) < 0.93
+
+
+def test_intervals_of_rare_events_cover_where_the_descent_clips_them():
+    """Its coefficient of a group is far too small; steps of Newton's length would go too far."""
+    errors, hits = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = (rng.random((50_000, 2)) < [0.05, 0.5]).astype(float)
+        y = rng.poisson(0.1 * np.exp(X @ [0.8, -0.3]))
+        model = fitted(DPPoissonRegressor, (X, y, None), 2.0, seed, target_bounds=(0.0, 50.0))
+        assert model.coef_[0] < 0.3
+        low, high = model.inference().conf_int()[1]
+        errors.append((low + high) / 2 - 0.8)
+        hits.append(low < 0.8 < high)
+    assert abs(np.mean(errors)) < 0.12 and np.mean(hits) > 0.8
 
 
 def test_what_cannot_be_shown_is_refused_before_it_costs():
