@@ -255,7 +255,7 @@ def test_a_pipeline_is_searched_on_a_table_with_dates():
     search = search_of(estimator=pipe, param_grid={"clf__alpha": [0.0, 0.1]}).fit(rows, Y[:120])
     assert search.predict(rows).shape == (120,)
     with pytest.raises(TypeError, match="not blocks"):
-        search.fit([(rows, Y[:120])], None)
+        search.fit([(X, Y)], None)
 
 
 @pytest.mark.parametrize("brought", ["step", "setting", "drawn"])

@@ -231,10 +231,10 @@ class PrivateSearchCV(Budgeted, ExactScore, MetaEstimatorMixin, BaseEstimator):
             If the whole search exceeds the limit of an odometer, before anything is released.
         """
         self._forget()
+        in_blocks = isinstance(X, Source) or type(X).__module__.startswith("dask")
         # Earlier steps may take what a fit does not, such as dates.
         encoded = isinstance(self.estimator, Pipeline) and len(self.estimator) > 1
-        in_blocks = y is None or isinstance(X, Source) or type(X).__module__.startswith("dask")
-        if in_blocks or (not encoded and as_source(X, y) is not None):
+        if in_blocks or ((y is None or not encoded) and as_source(X, y) is not None):
             raise TypeError("PrivateSearchCV needs X and y in memory, not blocks of rows.")
         X, y = utils.indexable(X, y)
         settings = self._settings()
