@@ -532,8 +532,11 @@ def test_an_interrupt_ends_a_read_that_hangs():
         signal.pthread_kill(main, signal.SIGINT)
         freed.wait(60)
 
+    # A program that was started in the background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         list(read_ahead(items()))
+    signal.signal(signal.SIGINT, before)
     (reader,) = [thread for thread in threading.enumerate() if thread.name == "dpglm-read"]
     assert reader.daemon
     freed.set()
