@@ -27,6 +27,52 @@ SELDOM = ["baselines", "perturbation", "privgene", "sgd_baselines",
           "reproduce", "utility_graph"]  # fmt: skip
 
 
+class SameNoise:
+    """Let tests draw the same noise in each run, so that none fails by chance.
+
+    The samplers read a stream that depends on the name of the module, the fixture or the test
+    alone. DPGLM_TEST_NOISE, any text, gives all other noise: what tests claim has to hold for it.
+    """
+
+    genuine = staticmethod(np.random.default_rng)
+
+    def begin(self, name):
+        from dpglm.privacy import noise
+
+        name = os.environ.get("DPGLM_TEST_NOISE", "") + name
+        self.stream = self.genuine(list(name.encode()))
+        noise.os = SimpleNamespace(urandom=lambda count: self.stream.bytes(count))
+        np.random.default_rng = self.default_rng
+        np.random.seed(self.stream.integers(2**32))
+
+    def default_rng(self, seed=None):
+        return self.stream.spawn(1)[0] if seed is None else self.genuine(seed)
+
+    def pytest_collectstart(self, collector):
+        if isinstance(collector, pytest.Module):
+            self.begin(collector.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        self.begin(item.nodeid)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        """Begin for a fixture that several tests share, whichever of them asks first."""
+        if fixturedef.scope == "function":
+            return (yield)
+        before = self.stream, np.random.get_state()
+        self.begin(f"{fixturedef.baseid} {request.fixturename} {request.param_index}")
+        result = yield
+        self.stream = before[0]
+        np.random.set_state(before[1])
+        return result
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(SameNoise())
+
+
 def pytest_sessionstart(session):
     """Take the same examples every time; a process that only hands out tests takes none."""
     if session.config.getoption("dist", "no") == "no":
@@ -42,26 +88,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "client" in getattr(item, "fixturenames", ()) or item.path.stem[5:] in SELDOM:
             item.add_marker("slow")
-
-
-@pytest.fixture(autouse=True)
-def same_noise(request, monkeypatch):
-    """Let a test draw the same noise in each run, so that none fails by chance.
-
-    The samplers read a stream that depends on the name of the test alone. DPGLM_TEST_NOISE, any
-    text, gives all tests other noise: what they claim has to hold for all of it.
-    """
-    from dpglm.privacy import noise
-
-    name = os.environ.get("DPGLM_TEST_NOISE", "") + request.node.nodeid
-    genuine, stream = np.random.default_rng, np.random.default_rng(list(name.encode()))
-    monkeypatch.setattr(noise, "os", SimpleNamespace(urandom=stream.bytes))
-
-    def default_rng(seed=None):
-        return stream.spawn(1)[0] if seed is None else genuine(seed)
-
-    monkeypatch.setattr(np.random, "default_rng", default_rng)
-    np.random.seed(stream.integers(2**32))
 
 
 @pytest.fixture(scope="session")
