@@ -91,7 +91,7 @@ def test_onnx_predicts_the_same(models):
         if hasattr(model, "predict_proba"):
             labels, chances = onnx_outputs(model.to_sklearn(), X)
             assert (labels == model.predict(X)).all()
-            np.testing.assert_allclose(chances, model.predict_proba(X), rtol=1e-12)
+            np.testing.assert_allclose(chances, model.predict_proba(X), rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.slow
