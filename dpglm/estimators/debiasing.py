@@ -144,9 +144,9 @@ def _is_large_enough(
     n_samples: int,
     largest_noise: float = _LARGEST_NOISE,
 ) -> bool:
-    """Return whether the budget is: for a curvature of d columns that is above the noise level.
+    """Return whether the budget is large enough for a curvature of d columns above the noise.
 
-    Its noise has eigenvalues up to ``std sqrt(2 d)``. A row of norm B adds at most ``B^2 / 4``.
+    The noise has eigenvalues up to ``std sqrt(2 d)``. A row of norm B adds at most ``B^2 / 4``.
     """
     curvature = next(release for release in releases if release.name == _CURVATURE)
     half = math.sqrt(_squared_bound(n_columns, least)) / 2

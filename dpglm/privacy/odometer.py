@@ -74,7 +74,7 @@ class OdometerRecord:
     time : str
         Time in UTC.
     part : str, default=None
-        The part of the records that it was about; ``None`` is all of them.
+        The part of the records that the charge was about; ``None`` is all of them.
     estimator : str, default=None
         The class of the model that was fitted, after "scores of" if it was scored.
     """

@@ -75,6 +75,7 @@ class InteractionFeatures:
 def check_interactions(interactions: Any, names: Sequence[str]) -> Any:
     """Return a number, or a tuple of pairs of these names as they are listed."""
     if isinstance(interactions, Integral) and len(names) > 1:
+        # A file may ask for any number, and each takes time before a row is read.
         return check_whole("interactions", interactions, at_most=2**16)
     chosen: list[tuple[str, ...]] = []
     # No sets, whose order differs from run to run, nor iterators, which can be read once.
